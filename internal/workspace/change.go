@@ -1,0 +1,56 @@
+package workspace
+
+import (
+	"context"
+
+	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/audit"
+	"sandgate/internal/fault"
+)
+
+// errNotFound is the one answer to foreign and unknown ids.
+func errNotFound() error { return fault.New(fault.NotFound, "Sandbox not found") }
+
+// may refuses an actor who has none of the permissions, and puts the refusal on record.
+func (s *Service) may(ctx context.Context, a auth.Actor, what approval.Action, any ...auth.Permission) error {
+	for _, p := range any {
+		if a.May(p) {
+			return nil
+		}
+	}
+	err := fault.New(fault.Forbidden, "This needs the permission %s, which you do not have in this workspace.", any[0])
+	if nerr := s.o.Audit.Note(ctx, event(a, what, "refused", "needs "+string(any[0]))); nerr != nil {
+		return nerr
+	}
+	return err
+}
+
+// change is the one way to change something: gate, intent, the change itself, outcome. do returns a detail for the record.
+func (s *Service) change(ctx context.Context, a auth.Actor, what approval.Action, do func(ctx context.Context) (detail string, err error)) error {
+	if err := s.o.Gate.Pass(ctx, a, what); err != nil {
+		if nerr := s.o.Audit.Note(ctx, event(a, what, "refused", fault.Public(err))); nerr != nil {
+			return nerr
+		}
+		return err
+	}
+	entry, err := s.o.Audit.Begin(ctx, event(a, what, "started", ""))
+	if err != nil {
+		return err
+	}
+	detail, err := do(ctx)
+	entry.End(err, detail)
+	return err
+}
+
+// event is the record's line for an action of an actor.
+func event(a auth.Actor, what approval.Action, outcome, detail string) audit.Event {
+	id := a.UserID
+	if a.Kind == auth.KeyUser {
+		id = a.KeyID
+	}
+	return audit.Event{
+		WorkspaceID: a.Workspace.ID, ActorKind: a.Kind, ActorID: id, Actor: a.Name, Address: a.Address, RequestID: a.RequestID,
+		SandboxID: what.SandboxID, Action: what.Name, Target: what.Target, Digest: what.Digest, Outcome: outcome, Detail: detail,
+	}
+}

@@ -1,0 +1,4 @@
+package sandbox
+
+// Manager supervises every sandbox of one data directory.
+type Manager struct{}
