@@ -1,4 +1,463 @@
 package sandbox
 
-// Manager supervises every sandbox of one data directory.
-type Manager struct{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox/agent"
+)
+
+// Options are what a Manager needs. Runtime and Records are required.
+type Options struct {
+	Runtime  Runtime
+	Records  Records
+	Log      *slog.Logger
+	Now      func() time.Time
+	OnChange func(Record) // after each change of status; must not block
+}
+
+// How long things may take. Starting is 0.2 s and removing 0.1 s on a quiet machine; a full one is slower.
+const (
+	createLimit = 60 * time.Second
+	removeLimit = 60 * time.Second
+	touchGrain  = time.Second
+)
+
+// Manager supervises every sandbox of one data directory: one process at a time holds it. Safe for concurrent use.
+type Manager struct {
+	o Options
+
+	mu      sync.Mutex
+	boxes   map[ID]*box // being created, running, or being removed
+	closing bool
+
+	life context.Context // ends with Close: watchers stop, sandboxes live on
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// box is the process-local side of one sandbox.
+type box struct {
+	id     ID
+	client *agent.Client
+	made   chan struct{} // closed when creation has ended, one way or the other
+	host   sync.Mutex    // held while Runtime.Remove works: death and kill may meet
+
+	mu      sync.Mutex
+	cancel  context.CancelFunc // ends its creation, or its watcher
+	removal *removal           // not nil once somebody removes it; others wait for the same
+	touched time.Time
+}
+
+// interrupt ends the creation or the watcher, whichever runs.
+func (b *box) interrupt() {
+	b.mu.Lock()
+	cancel := b.cancel
+	b.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+func (b *box) interruptBy(cancel context.CancelFunc) {
+	b.mu.Lock()
+	b.cancel = cancel
+	b.mu.Unlock()
+}
+
+// removal is one teardown that several callers may wait for.
+type removal struct {
+	done chan struct{}
+	err  error
+}
+
+// New makes a manager. Call Reconcile before the first request.
+func New(o Options) (*Manager, error) {
+	if o.Runtime == nil || o.Records == nil {
+		return nil, errors.New("sandbox manager: a runtime and records are required")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	m := &Manager{o: o, boxes: map[ID]*box{}}
+	m.life, m.stop = context.WithCancel(context.Background())
+	return m, nil
+}
+
+// Create writes the record, makes the sandbox and returns it running. When it fails, is killed meanwhile, or ctx ends,
+// nothing is left on the host and the record is Gone.
+func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
+	r.Status, r.CreatedAt = Creating, m.o.Now()
+	r.LastActivity = r.CreatedAt
+	ctx, cancel := context.WithTimeout(ctx, createLimit)
+	defer cancel()
+	b := m.newBox(r.ID)
+	b.interruptBy(cancel)
+	if err := m.admit(b); err != nil {
+		return Record{}, err
+	}
+	defer close(b.made)
+	if err := m.o.Records.InsertSandbox(ctx, r); err != nil {
+		m.forget(b)
+		return Record{}, fmt.Errorf("create %s: %w", r.ID, err)
+	}
+	m.tell(ctx, r.ID)
+	if err := m.start(ctx, b, r); err != nil {
+		m.discard(b, err)
+		if fault.Is(err, fault.Internal) {
+			err = startFault(ctx, err)
+		}
+		return Record{}, err
+	}
+	return m.o.Records.SandboxByID(context.WithoutCancel(ctx), r.ID)
+}
+
+// start does the host's part of a creation and ends in Running.
+func (m *Manager) start(ctx context.Context, b *box, r Record) error {
+	spec := Spec{ID: r.ID, Image: r.Image, Hostname: hostname(r.Label, r.ID), Cwd: r.Cwd, User: r.User, Env: r.Env, Resources: r.Resources}
+	journal := func(step string) error { return m.o.Records.NoteStep(ctx, r.ID, step, m.o.Now()) }
+	if err := m.o.Runtime.Create(ctx, spec, journal); err != nil {
+		return err
+	}
+	if _, err := b.client.Hello(ctx); err != nil {
+		return fmt.Errorf("create %s: the agent does not answer: %w", r.ID, err)
+	}
+	moved, err := m.become(ctx, r.ID, Creating, Running, "")
+	if err != nil {
+		return err
+	}
+	if !moved || ctx.Err() != nil {
+		return killedMeanwhile()
+	}
+	m.watch(b)
+	return nil
+}
+
+// discard undoes a creation that did not end in Running.
+func (m *Manager) discard(b *box, cause error) {
+	m.o.Log.Warn("sandbox not created", "sandbox", string(b.id), "cause", cause.Error())
+	ctx := context.Background()
+	if err := m.remove(ctx, b, ReasonStartFailed); err != nil {
+		m.o.Log.Error("discard sandbox", "sandbox", string(b.id), "cause", err.Error())
+	}
+}
+
+func killedMeanwhile() error {
+	return fault.New(fault.Conflict, "The sandbox was killed while it was being created.").With("reason", ReasonKilled)
+}
+
+func startFault(ctx context.Context, cause error) error {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return killedMeanwhile()
+	}
+	return fault.Wrap(cause, fault.HostFull, "The sandbox could not be started on this host. Nothing of it was left behind; try again, and ask the operator if it stays so.")
+}
+
+// Kill ends a sandbox and leaves nothing on the host. Several callers share one teardown. Gone already: nil.
+func (m *Manager) Kill(ctx context.Context, id ID, reason string) error {
+	b := m.boxOf(id)
+	if b == nil {
+		r, err := m.o.Records.SandboxByID(ctx, id)
+		if err != nil {
+			return err
+		}
+		if r.Status == Gone {
+			return nil
+		}
+		b = m.newBox(id)
+		close(b.made)
+		if b, err = m.adoptForRemoval(b); err != nil {
+			return err
+		}
+	}
+	b.interrupt() // a creation under way stops at its next step and undoes itself
+	<-b.made
+	return m.remove(context.WithoutCancel(ctx), b, reason)
+}
+
+// remove is the one teardown: Stopping, every host step, Gone. The first caller does it, others wait for it.
+func (m *Manager) remove(ctx context.Context, b *box, reason string) error {
+	b.mu.Lock()
+	if r := b.removal; r != nil {
+		b.mu.Unlock()
+		select {
+		case <-r.done:
+			return r.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r := &removal{done: make(chan struct{})}
+	b.removal = r
+	b.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, removeLimit)
+	defer cancel()
+	r.err = m.tearDown(ctx, b, reason)
+	if r.err != nil { // kept as Stopping; the next reconcile or kill tries again
+		b.mu.Lock()
+		b.removal = nil
+		b.mu.Unlock()
+	} else {
+		m.forget(b)
+	}
+	close(r.done)
+	return r.err
+}
+
+func (m *Manager) tearDown(ctx context.Context, b *box, reason string) error {
+	rec, err := m.o.Records.SandboxByID(ctx, b.id)
+	if err != nil {
+		return err
+	}
+	for rec.Status != Stopping && rec.Status != Gone {
+		if _, err := m.become(ctx, b.id, rec.Status, Stopping, reason); err != nil {
+			return err
+		}
+		if rec, err = m.o.Records.SandboxByID(ctx, b.id); err != nil {
+			return err
+		}
+	}
+	_ = b.client.Close()
+	if err := m.clear(ctx, b); err != nil {
+		return err
+	}
+	if rec.Status == Gone {
+		return nil
+	}
+	_, err = m.become(ctx, b.id, Stopping, Gone, rec.Reason)
+	return err
+}
+
+// watch waits for the sandbox's death in the background.
+func (m *Manager) watch(b *box) {
+	ctx, cancel := context.WithCancel(m.life)
+	b.interruptBy(cancel)
+	m.wg.Go(func() {
+		defer cancel()
+		death, err := m.o.Runtime.Wait(ctx, b.id)
+		if ctx.Err() != nil {
+			return // killed by us, or the server stops
+		}
+		if err != nil {
+			death = Death{Reason: ReasonCrash, Detail: err.Error()}
+		}
+		m.died(b, death)
+	})
+}
+
+// died frees what a dead sandbox held and keeps its record, so that people can read why.
+func (m *Manager) died(b *box, d Death) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeLimit)
+	defer cancel()
+	m.o.Log.Warn("sandbox died", "sandbox", string(b.id), "reason", d.Reason, "detail", d.Detail)
+	moved, err := m.become(ctx, b.id, Running, Failed, d.Reason)
+	if err != nil || !moved {
+		return // somebody is removing it already
+	}
+	_ = b.client.Close()
+	_ = m.clear(ctx, b) // logged; reconcile tries again
+	m.forget(b)
+}
+
+// clear takes everything of b off the host.
+func (m *Manager) clear(ctx context.Context, b *box) error {
+	b.host.Lock()
+	defer b.host.Unlock()
+	if err := m.o.Runtime.Remove(ctx, b.id); err != nil {
+		m.o.Log.Error("remove sandbox", "sandbox", string(b.id), "cause", err.Error())
+		return fmt.Errorf("remove %s: %w", b.id, err)
+	}
+	return nil
+}
+
+// Agent gives the client of a running sandbox. Otherwise: fault NotFound, Starting, or SandboxDied with its reason.
+func (m *Manager) Agent(ctx context.Context, id ID) (*agent.Client, error) {
+	r, err := m.o.Records.SandboxByID(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if b := m.boxOf(id); b != nil && r.Status == Running {
+		return b.client, nil
+	}
+	return nil, notRunning(r)
+}
+
+func notRunning(r Record) error {
+	switch r.Status {
+	case Gone, Stopping:
+		return fault.New(fault.NotFound, "Sandbox not found")
+	case Failed:
+		return Died(r.Reason)
+	default:
+		return fault.New(fault.Starting, "The sandbox is %s; try again in a moment.", r.Status)
+	}
+}
+
+// Died is the error for calls to a sandbox that ended by itself.
+func Died(reason string) error {
+	words := map[string]string{
+		ReasonOutOfMemory:      "it used more memory than its limit",
+		ReasonTooManyProcesses: "it started more processes than its limit",
+		ReasonDiskFull:         "its disk was full",
+		ReasonCrash:            "its kernel stopped unexpectedly",
+		ReasonKilled:           "it was killed",
+		ReasonHostRestarted:    "the host was restarted",
+	}
+	w, ok := words[reason]
+	if !ok {
+		w = "of an unknown reason"
+	}
+	return fault.New(fault.SandboxDied, "The sandbox died: %s.", w).With("reason", reason)
+}
+
+// Explain turns a broken bridge into what really happened: it waits a little for the sandbox's death to be known.
+func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
+	if err == nil || !errors.Is(err, agent.ErrBridge) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, rerr := m.o.Records.SandboxByID(ctx, id)
+		switch {
+		case rerr == nil && r.Status == Failed:
+			return Died(r.Reason)
+		case rerr == nil && (r.Status == Stopping || r.Status == Gone):
+			return Died(ReasonKilled)
+		}
+		select {
+		case <-ctx.Done():
+			return fault.Wrap(err, fault.Starting, "The connection into the sandbox broke; try again.")
+		case <-tick.C:
+		}
+	}
+}
+
+// Touch notes that somebody used the sandbox, at most once a second.
+func (m *Manager) Touch(ctx context.Context, id ID) {
+	b := m.boxOf(id)
+	if b == nil {
+		return
+	}
+	now := m.o.Now()
+	b.mu.Lock()
+	due := now.Sub(b.touched) >= touchGrain
+	if due {
+		b.touched = now
+	}
+	b.mu.Unlock()
+	if due {
+		if err := m.o.Records.TouchSandbox(ctx, id, now); err != nil {
+			m.o.Log.Warn("touch sandbox", "sandbox", string(id), "cause", err.Error())
+		}
+	}
+}
+
+// Record gives one record, Gone ones too.
+func (m *Manager) Record(ctx context.Context, id ID) (Record, error) {
+	return m.o.Records.SandboxByID(ctx, id)
+}
+
+// Records lists records by filter.
+func (m *Manager) Records(ctx context.Context, f Filter) ([]Record, error) {
+	return m.o.Records.Sandboxes(ctx, f)
+}
+
+// Usage reads what a running sandbox takes.
+func (m *Manager) Usage(ctx context.Context, id ID) (Usage, error) {
+	if m.boxOf(id) == nil {
+		r, err := m.o.Records.SandboxByID(ctx, id)
+		if err != nil {
+			return Usage{}, err
+		}
+		return Usage{}, notRunning(r)
+	}
+	return m.o.Runtime.Usage(ctx, id)
+}
+
+// Close lets go of every sandbox without ending it: creations under way are undone, bridges closed, watchers stopped.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closing = true
+	boxes := make([]*box, 0, len(m.boxes))
+	for _, b := range m.boxes {
+		boxes = append(boxes, b)
+	}
+	m.mu.Unlock()
+	for _, b := range boxes {
+		select {
+		case <-b.made:
+		default:
+			b.interrupt()
+			<-b.made
+		}
+	}
+	m.stop()
+	m.wg.Wait()
+	for _, b := range boxes {
+		_ = b.client.Close()
+	}
+}
+
+// ---- the map of boxes ----
+
+func (m *Manager) newBox(id ID) *box {
+	dial := func(ctx context.Context, bulk bool) (io.ReadWriteCloser, error) {
+		return m.o.Runtime.Dial(ctx, id, bulk)
+	}
+	return &box{id: id, client: agent.NewClient(dial), made: make(chan struct{})}
+}
+
+func (m *Manager) boxOf(id ID) *box {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.boxes[id]
+}
+
+// admit enters a box that is about to be created; refused while closing.
+func (m *Manager) admit(b *box) error {
+	if !b.id.Valid() {
+		return fmt.Errorf("sandbox id %q is not valid", b.id)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing {
+		return fault.New(fault.Starting, "The server is stopping; try again in a moment.")
+	}
+	if m.boxes[b.id] != nil {
+		return fault.New(fault.Conflict, "A sandbox with this id exists already.")
+	}
+	m.boxes[b.id] = b
+	return nil
+}
+
+// adoptForRemoval enters b, or gives the box that another caller has entered meanwhile.
+func (m *Manager) adoptForRemoval(b *box) (*box, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if other := m.boxes[b.id]; other != nil {
+		return other, nil
+	}
+	m.boxes[b.id] = b
+	return b, nil
+}
+
+func (m *Manager) forget(b *box) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.boxes[b.id] == b {
+		delete(m.boxes, b.id)
+	}
+}

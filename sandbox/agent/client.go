@@ -2,8 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 )
+
+// ErrBridge says that the bridge into the sandbox broke and that the call's outcome is unknown.
+var ErrBridge = errors.New("the bridge into the sandbox broke")
 
 // Dialer opens one bridge into a sandbox: bulk false to MuxSocket, true to BulkSocket.
 type Dialer func(ctx context.Context, bulk bool) (io.ReadWriteCloser, error)

@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sandgate/internal/fault"
+)
+
+// Reconcile compares records with the host and mends both ways: what is ours and alive is taken up again, what is ours
+// and dead or half made is removed, what bears our mark and no record owns is removed. What does not bear it is never
+// seen. It is safe to call at any time; at start it must end before the first request.
+func (m *Manager) Reconcile(ctx context.Context) error {
+	// The host first: a record is written before the host is changed, so an id found here without a record is unowned.
+	found, err := m.o.Runtime.Found(ctx)
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	records, err := m.o.Records.Sandboxes(ctx, Filter{})
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	var errs []error
+	owned := map[ID]bool{}
+	for _, r := range records {
+		owned[r.ID] = true
+		if m.boxOf(r.ID) != nil {
+			continue // somebody is at it in this process
+		}
+		if err := m.takeUp(ctx, r, slices.Contains(found, r.ID)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, id := range found {
+		if owned[id] || m.boxOf(id) != nil {
+			continue
+		}
+		m.o.Log.Warn("removing traces that no record owns", "sandbox", string(id))
+		if err := m.o.Runtime.Remove(ctx, id); err != nil {
+			errs = append(errs, fmt.Errorf("remove unowned %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// takeUp brings one record and the host together again.
+func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
+	switch r.Status {
+	case Running:
+		alive, err := m.o.Runtime.Alive(ctx, r.ID)
+		if err != nil {
+			return fmt.Errorf("take up %s: %w", r.ID, err)
+		}
+		b := m.newBox(r.ID)
+		close(b.made)
+		if err := m.admit(b); err != nil {
+			return nil // another call took it up, or the server stops
+		}
+		if alive {
+			m.watch(b)
+			m.tell(ctx, r.ID)
+			return nil
+		}
+		death, err := m.o.Runtime.Wait(ctx, r.ID)
+		if err != nil || death.Reason == "" {
+			death = Death{Reason: ReasonHostRestarted, Detail: "not alive when the server started"}
+		}
+		m.died(b, death)
+		return nil
+	case Failed:
+		if !traces {
+			return nil
+		}
+		return m.o.Runtime.Remove(ctx, r.ID)
+	default: // half made or half removed when the server ended
+		return m.Kill(ctx, r.ID, ReasonKilled)
+	}
+}
+
+// KillAll ends every sandbox; errors are joined.
+func (m *Manager) KillAll(ctx context.Context, reason string) (killed int, err error) {
+	records, err := m.o.Records.Sandboxes(ctx, Filter{})
+	if err != nil {
+		return 0, fmt.Errorf("kill all: %w", err)
+	}
+	var errs []error
+	for _, r := range records {
+		if err := m.Kill(ctx, r.ID, reason); err != nil && !fault.Is(err, fault.NotFound) {
+			errs = append(errs, err)
+			continue
+		}
+		killed++
+	}
+	return killed, errors.Join(errs...)
+}
+
+// hostname makes what `hostname` says inside: letters, digits and dashes of the label, else the id.
+func hostname(label string, id ID) string {
+	var b strings.Builder
+	for _, c := range strings.ToLower(label) {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			b.WriteRune(c)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+		if b.Len() >= 40 {
+			break
+		}
+	}
+	if h := strings.Trim(b.String(), "-"); h != "" {
+		return h
+	}
+	return string(id)
+}
