@@ -1,0 +1,115 @@
+# Sandgate: one command for each thing one does. "make" lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+
+# runsc, images and the SDK for tests are made once and kept here; several checkouts may share it.
+SANDGATE_CACHE ?= /var/cache/sandgate
+export SANDGATE_CACHE
+RUNSC := $(SANDGATE_CACHE)/runsc/runsc
+SDK := $(SANDGATE_CACHE)/sdk
+SDK_VERSION := 0.6.0
+
+# The programs are static: the agent runs inside whatever image it is mounted into.
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w'
+GO_TEST := go test -p 2 -timeout 15m
+GO_SOURCES := $$(git ls-files '*.go' ':!*_templ.go')
+
+## Using it
+
+help: ## lists these commands
+	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+run: ## prepares this machine (packages, runsc, programs) and serves on 127.0.0.1:8080; RUN_FLAGS="--listen ..." adds flags
+	@[[ $$EUID == 0 ]] || { echo "Sandboxes need namespaces, cgroups and mounts: run this as root (sudo make run)." >&2; exit 1; }
+	@$(MAKE) -j2 packages-run runsc build
+	@exec bin/sandgate serve $(RUN_FLAGS)
+
+build: bin/sandgate-agent bin/sandgate ## builds bin/sandgate and bin/sandgate-agent, both static
+
+dist: build ## makes dist/sandgate-VERSION.tar.gz, the programs with what one reads first
+	@version=$$(git describe --tags --always --dirty) && name=sandgate-$$version && rm -rf dist/$$name && mkdir -p dist/$$name \
+	  && cp bin/sandgate bin/sandgate-agent README.md dist/$$name/ && cp -r docs dist/$$name/docs \
+	  && tar -C dist --owner=0 --group=0 --sort=name --mtime="@$$(git log -1 --format=%ct)" -czf dist/$$name.tar.gz $$name \
+	  && (cd dist && sha256sum $$name.tar.gz >$$name.tar.gz.sha256) && rm -rf dist/$$name && ls -l dist/$$name.tar.gz
+
+clean: ## removes what was built here; the cache stays
+	rm -rf bin dist node_modules
+
+## Testing it
+
+test: prepare ## runs all tests: unit, race, real runsc, browser; installs what they need
+	@CGO_ENABLED=1 $(GO_TEST) -race ./...
+
+check: ## runs what CI runs: format, vet, staticcheck, lint, generated files, then all tests
+	@$(MAKE) -j2 prepare lint
+	@$(MAKE) test
+
+lint: lint-go lint-web ## checks format, vet, staticcheck, further analyzers, generated files and the front end
+
+soak: prepare ## repeats the tests of the lifecycle and of terminals for SOAK (default 20) rounds
+	@CGO_ENABLED=1 go test -p 1 -timeout 4h -race -count=$(or $(SOAK),20) ./sandbox/... ./internal/e2e/...
+
+bench: prepare ## measures against bare runsc, prints the table and writes bench/latest.json
+	@go run ./bench -out bench/latest.json $(BENCH_FLAGS)
+
+vuln: ## asks the Go vulnerability database about the modules in use; needs to reach it
+	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
+fix: bin/tools/gofumpt node_modules/.package-lock.json ## formats everything and generates again
+	@go tool templ generate
+	@bin/tools/gofumpt -w $(GO_SOURCES)
+	@npm run --silent fix
+
+# ---- how ----
+
+# What tests need: packages, programs, runsc, the image, the SDK.
+prepare: packages-test build runsc sdk
+	@bin/sandgate setup
+
+packages-run packages-test: packages-%:
+	@tools/packages.sh $*
+
+# go build decides itself whether there is anything to do.
+bin/sandgate-agent: FORCE
+	@$(GO_BUILD) -o $@ ./cmd/sandgate-agent
+
+bin/sandgate: FORCE static/dist/manifest.json
+	@$(GO_BUILD) -o $@ ./cmd/sandgate
+
+runsc: $(RUNSC)
+$(RUNSC): tools/runsc/go.mod tools/runsc/go.sum
+	@echo "Building runsc, once (about a minute) ..."
+	@mkdir -p $(@D) && cd tools/runsc && CGO_ENABLED=0 go build -trimpath -o $@.new gvisor.dev/gvisor/runsc && mv $@.new $@
+
+sdk: $(SDK)/.version-$(SDK_VERSION)
+$(SDK)/.version-$(SDK_VERSION): | packages-test
+	@rm -rf $(SDK) && python3 -m venv $(SDK) && $(SDK)/bin/pip install --quiet --disable-pip-version-check noxus-sdk==$(SDK_VERSION) && touch $@
+
+node_modules/.package-lock.json: package.json package-lock.json
+	@npm ci --silent && touch $@
+
+static/dist/manifest.json: node_modules/.package-lock.json $(shell git ls-files static '*.templ' tailwind.config.js 2>/dev/null)
+	@npm run --silent build
+
+lint-go: bin/tools/gofumpt bin/tools/staticcheck bin/tools/lint static/dist/manifest.json
+	@go tool templ generate -check || { echo 'Generated templ files are stale: run "make fix".' >&2; exit 1; }
+	@unformatted=$$(bin/tools/gofumpt -l $(GO_SOURCES)); [[ -z $$unformatted ]] || { echo "Not formatted (make fix does it):" $$unformatted >&2; exit 1; }
+	@go vet ./...
+	@go vet -vettool=bin/tools/lint ./...
+	@bin/tools/staticcheck ./...
+
+lint-web: node_modules/.package-lock.json
+	@npm run --silent check
+
+bin/tools/staticcheck: tools/lint/go.sum
+	@cd tools/lint && go build -o ../../$@ honnef.co/go/tools/cmd/staticcheck
+bin/tools/gofumpt: tools/lint/go.sum
+	@cd tools/lint && go build -o ../../$@ mvdan.cc/gofumpt
+bin/tools/lint: tools/lint/go.sum tools/lint/main.go
+	@cd tools/lint && go build -o ../../$@ .
+
+FORCE:
+.PHONY: help run build dist clean test check lint lint-go lint-web soak bench vuln fix prepare packages-run packages-test runsc sdk FORCE
