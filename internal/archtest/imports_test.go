@@ -35,13 +35,18 @@ var own = map[string][]string{
 	// The store implements interfaces that others declare, so it imports those who declare them, and nobody imports it but cmd.
 	"internal/store": {"auth", "auth/session", "internal/audit", "internal/fault", "internal/workspace", "sandbox"},
 
+	"internal/webhost": {"internal/fault"}, // names and origins this server answers to
+	"internal/wsconn":  {"internal/fault", "internal/webhost"},
+
 	// Handlers see values of sandbox (ids, records, frames), never what acts on one: see TestHandlersActThroughTheService.
 	"handlers": {
-		"auth", "auth/session", "handlers/api", "internal/audit", "internal/fault", "internal/httpstatus", "internal/workspace",
+		"auth", "auth/session", "handlers/api", "internal/audit", "internal/fault", "internal/httpstatus",
+		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/audit", "internal/fault", "internal/httpstatus", "internal/workspace",
+		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
+		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
 	"views":    {"static", "views/ui"},
@@ -64,7 +69,7 @@ var outside = map[string][]string{
 	"github.com/pressly/goose/":        {"internal/store"},
 	"github.com/labstack/echo/":        {"handlers", "handlers/api", "cmd/sandgate"},
 	"github.com/gorilla/":              {"auth/session"},
-	"github.com/coder/websocket":       {"handlers", "handlers/api", "cmd/sandgate"},
+	"github.com/coder/websocket":       {"internal/wsconn"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
 	"github.com/creack/pty":            {"sandbox/agent/guest"},
 	"github.com/hashicorp/yamux":       {"sandbox/agent", "sandbox/agent/guest"},
@@ -74,7 +79,7 @@ var outside = map[string][]string{
 	"os/exec":                          {"sandbox/runsc", "sandbox/image", "sandbox/netjail", "sandbox/agent/guest", "cmd/sandgate", "internal/testenv", "internal/e2e", "bench"},
 	"gvisor.dev/":                      {}, // built as a program in a module of its own
 	"github.com/sirupsen/logrus":       {},
-	"log":                              {}, // log/slog everywhere
+	"log":                              {"sandbox/agent/guest"}, // log/slog everywhere; the guest only discards what net/http says
 	"github.com/stretchr/testify/mock": {},
 }
 
