@@ -2,7 +2,13 @@
 // answer: every length is bounded, every name and path is hostile text, every call has a time limit.
 package agent
 
-import "time"
+import (
+	"bytes"
+	"path"
+	"time"
+
+	"sandgate/internal/fault"
+)
 
 // The agent listens inside the sandbox on two unix sockets, both HTTP/1.1: MuxSocket behind yamux (many small calls over
 // one bridge), BulkSocket plain (one bridge per bulk transfer, so that a large file does not wait behind yamux windows).
@@ -26,6 +32,7 @@ const (
 	DefaultTimeout = 60 * time.Second
 	MaxTimeout     = 24 * time.Hour
 	DrainAfterExit = 300 * time.Millisecond // main process gone, children hold the pipe: answer after this
+	StreamWindow   = 4 << 20                // yamux window of one stream, each way: what a stalled reader can make its side hold
 )
 
 // Hello is the agent's answer to GET /v1/hello.
@@ -81,6 +88,7 @@ const (
 	FrameExit   FrameType = 'x' // JSON Exit; the last frame
 	FrameError  FrameType = '!' // JSON Failure; the last frame
 	FramePing   FrameType = 'p' // empty, every 10 s of silence
+	FrameEnd    FrameType = '.' // GET /v1/commands/{id}/logs: all that is kept has been sent; the last frame
 )
 
 // Failure is the agent's JSON body for a refused call, with an HTTP status of 4xx or 5xx. Code is a fault kind's word.
@@ -88,6 +96,7 @@ type Failure struct {
 	Code   string            `json:"code"`
 	Detail string            `json:"detail"`
 	Fields map[string]string `json:"fields,omitempty"`
+	Reason string            `json:"reason,omitempty"` // e.g. "disk_full"
 }
 
 // PTYSpec opens a terminal: POST /v1/ptys. The program is the user's login shell.
@@ -123,7 +132,15 @@ const (
 	PTYOutput FrameType = 'o' // 8 bytes big-endian absolute offset of the first byte, then output
 	PTYSize   FrameType = 'z' // JSON {"cols","rows"}, ordered with the output
 	PTYExit   FrameType = 'x' // JSON Exit, after the last output; the last frame
+	// PTYRefused says that an input message was dropped whole: MaxInput bytes wait for the program already.
+	PTYRefused FrameType = 'q'
 )
+
+// PTYUpgrade is the word of the Upgrade header.
+const PTYUpgrade = "sandgate-pty"
+
+// FileHeader is the response header of GET /v1/files/raw: FileInfo as JSON, base64url.
+const FileHeader = "Sandgate-File"
 
 // FileInfo describes one file. Names are bytes: Name and Path carry the text when it is UTF-8, the _b64 fields always the bytes.
 type FileInfo struct {
@@ -147,4 +164,20 @@ type Listing struct {
 	Entries []FileInfo `json:"entries"`
 	Cursor  string     `json:"cursor"` // "" on the last page
 	Total   int        `json:"total"`
+}
+
+// CleanPath checks a path from outside and tidies it: absolute, at most MaxPath-1 bytes, no NUL; "." and ".." resolved
+// by name. It never looks at a file system. The error is fault.Invalid about the field "path".
+func CleanPath(p []byte) ([]byte, error) {
+	switch {
+	case len(p) == 0:
+		return nil, fault.Field("path", "is empty")
+	case len(p) >= MaxPath:
+		return nil, fault.Field("path", "is longer than %d bytes", MaxPath-1)
+	case bytes.IndexByte(p, 0) >= 0:
+		return nil, fault.Field("path", "contains a NUL byte")
+	case p[0] != '/':
+		return nil, fault.Field("path", "is not absolute: it has to start with /")
+	}
+	return []byte(path.Clean(string(p))), nil
 }
