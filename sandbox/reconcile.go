@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"sandgate/internal/fault"
 )
 
 // Reconcile compares records with the host and mends both ways: what is ours and alive is taken up again, what is ours
@@ -78,23 +76,6 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 	default: // half made or half removed when the server ended
 		return m.Kill(ctx, r.ID, ReasonKilled)
 	}
-}
-
-// KillAll ends every sandbox; errors are joined.
-func (m *Manager) KillAll(ctx context.Context, reason string) (killed int, err error) {
-	records, err := m.o.Records.Sandboxes(ctx, Filter{})
-	if err != nil {
-		return 0, fmt.Errorf("kill all: %w", err)
-	}
-	var errs []error
-	for _, r := range records {
-		if err := m.Kill(ctx, r.ID, reason); err != nil && !fault.Is(err, fault.NotFound) {
-			errs = append(errs, err)
-			continue
-		}
-		killed++
-	}
-	return killed, errors.Join(errs...)
 }
 
 // hostname makes what `hostname` says inside: letters, digits and dashes of the label, else the id.

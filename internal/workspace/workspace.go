@@ -5,7 +5,6 @@ package workspace
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"time"
 
@@ -13,14 +12,13 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/sandbox"
-	"sandgate/sandbox/agent"
-	"sandgate/sandbox/files"
 	"sandgate/sandbox/term"
 )
 
 // Service is the one door to everything. Safe for concurrent use.
 type Service struct {
-	o Options
+	o    Options
+	feed feed
 }
 
 // Options are what a Service needs; all fields but Now and Log are required.
@@ -43,180 +41,10 @@ type Images interface {
 	ImageNames() []string
 }
 
-// ---- sandboxes (sandboxes.go) ----
-
-// CreateOptions are the contract's create body, as far as their parts have landed. Zero values take the defaults.
-type CreateOptions struct {
-	Label          string
-	Image          string
-	Cwd            string
-	User           string
-	Env            map[string]string
-	Metadata       map[string]string
-	Resources      sandbox.Resources // zero fields: defaults
-	IdempotencyKey string
-}
-
-// Sandbox is what is shown of one.
-type Sandbox struct {
-	sandbox.Record
-	Mine bool // the actor created it
-}
-
-// CreateSandbox makes one and returns it running. Needs run.
-func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptions) (Sandbox, error) {
-	panic("me")
-}
-
-// Sandboxes lists those of the actor's workspace, newest first. Needs read or manage.
-func (s *Service) Sandboxes(ctx context.Context, a auth.Actor) ([]Sandbox, error) { panic("me") }
-
-// Sandbox gives one. Needs read or manage. Foreign, unknown, gone: fault.NotFound, the same body.
-func (s *Service) Sandbox(ctx context.Context, a auth.Actor, id string) (Sandbox, error) { panic("me") }
-
-// KillSandbox ends one's own (needs run) or anyone's (needs manage). One that this workspace ever had and is gone: nil.
-func (s *Service) KillSandbox(ctx context.Context, a auth.Actor, id string) error { panic("me") }
-
-// Usage reads what a running sandbox takes now. Needs read or manage.
-func (s *Service) Usage(ctx context.Context, a auth.Actor, id string) (sandbox.Usage, error) {
-	panic("me")
-}
-
-// Change tells that something in a workspace changed; receivers load what they show again.
-type Change struct {
-	Kind      string // "sandbox", "terminal", "people"
-	SandboxID string
-}
-
-// Changes sends a Change for each change in the actor's workspace until ctx ends; bursts are merged, none is lost.
-func (s *Service) Changes(ctx context.Context, a auth.Actor) <-chan Change { panic("me") }
-
 // Guard returns a context that ends within 1 s of the actor losing p (permission taken, key revoked or expired, person
 // disabled or signed out, removed from the workspace); its cause is a fault error then (Forbidden or Unauthenticated).
 func (s *Service) Guard(ctx context.Context, a auth.Actor, p auth.Permission) (context.Context, context.CancelFunc) {
 	panic("people helper")
-}
-
-// ---- commands (commands.go): all need run; reading them back needs read ----
-
-// RunCommand runs one in the foreground and streams it to out. The id is chosen by the caller (sandbox.RandomID("cmd")).
-func (s *Service) RunCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec, out agent.Output) (agent.Exit, error) {
-	panic("me")
-}
-
-// StartCommand starts one in the background.
-func (s *Service) StartCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec) (agent.Command, error) {
-	panic("me")
-}
-
-// Commands lists; needs read.
-func (s *Service) Commands(ctx context.Context, a auth.Actor, id string) ([]agent.Command, error) {
-	panic("me")
-}
-
-// Command gives one; needs read.
-func (s *Service) Command(ctx context.Context, a auth.Actor, id, cmd string) (agent.Command, error) {
-	panic("me")
-}
-
-// CommandLogs gives kept output from byte offsets on; needs read.
-func (s *Service) CommandLogs(ctx context.Context, a auth.Actor, id, cmd string, stdoutFrom, stderrFrom int64) (stdout, stderr []byte, c agent.Command, err error) {
-	panic("me")
-}
-
-// FollowCommand streams a command to its end; needs read.
-func (s *Service) FollowCommand(ctx context.Context, a auth.Actor, id, cmd string, stdoutFrom, stderrFrom int64, out agent.Output) (agent.Exit, error) {
-	panic("me")
-}
-
-// CommandStdin writes to one.
-func (s *Service) CommandStdin(ctx context.Context, a auth.Actor, id, cmd string, data []byte, eof bool) error {
-	panic("me")
-}
-
-// KillCommand signals one.
-func (s *Service) KillCommand(ctx context.Context, a auth.Actor, id, cmd, signal string) error {
-	panic("me")
-}
-
-// ---- files (files.go): reading needs read, changing needs run. Paths are bytes, absolute. ----
-
-// StatFile describes a path.
-func (s *Service) StatFile(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error) {
-	panic("me")
-}
-
-// ListFiles gives a page of a directory.
-func (s *Service) ListFiles(ctx context.Context, a auth.Actor, id string, path []byte, cursor string, limit, depth int) (agent.Listing, error) {
-	panic("me")
-}
-
-// ReadFile opens a regular file from offset, at most length bytes (-1: all).
-func (s *Service) ReadFile(ctx context.Context, a auth.Actor, id string, path []byte, offset, length int64) (agent.FileInfo, io.ReadCloser, error) {
-	panic("me")
-}
-
-// PreviewFile gives what a page can show of a file.
-func (s *Service) PreviewFile(ctx context.Context, a auth.Actor, id string, path []byte) (files.Preview, error) {
-	panic("me")
-}
-
-// ArchiveFiles streams a directory as "tar" or "zip".
-func (s *Service) ArchiveFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string) (io.ReadCloser, error) {
-	panic("me")
-}
-
-// WriteFile replaces a file.
-func (s *Service) WriteFile(ctx context.Context, a auth.Actor, id string, path []byte, body io.Reader, o agent.WriteOptions) (agent.FileInfo, error) {
-	panic("me")
-}
-
-// MakeDirectory makes one with its parents.
-func (s *Service) MakeDirectory(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error) {
-	panic("me")
-}
-
-// MoveFile renames; a destination that exists is a conflict.
-func (s *Service) MoveFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error) {
-	panic("me")
-}
-
-// DeleteFile removes.
-func (s *Service) DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error {
-	panic("me")
-}
-
-// ---- terminals (terminals.go): viewing needs read, opening, typing and closing need run ----
-
-// OpenTerminal starts one.
-func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p agent.PTYSpec) (Terminal, error) {
-	panic("me")
-}
-
-// Terminal is one with who is at it.
-type Terminal struct {
-	agent.PTY
-	Driver  string
-	Viewers []string
-}
-
-// Terminals lists.
-func (s *Service) Terminals(ctx context.Context, a auth.Actor, id string) ([]Terminal, error) {
-	panic("me")
-}
-
-// Terminal gives one.
-func (s *Service) Terminal(ctx context.Context, a auth.Actor, id, pty string) (Terminal, error) {
-	panic("me")
-}
-
-// CloseTerminal hangs one up.
-func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty string) error { panic("me") }
-
-// ViewTerminal carries a viewer over conn until it ends; it closes conn with the contract's codes. Permission lost while
-// it is open: closed within 2 s. since -1 asks for a snapshot. A refusal closes conn with its code too (4003, 4004, …).
-func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error {
-	panic("me")
 }
 
 // ---- people (people.go, signin.go, keys.go, members.go) ----

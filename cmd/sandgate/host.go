@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"sandgate/sandbox/image"
+	"sandgate/sandbox/runsc"
+)
+
+type setupCmd struct {
+	place  `embed:""`
+	Mirror string `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
+	Source string `help:"Folder of the module that pins gVisor; runsc is built from it." env:"SANDGATE_RUNSC_SOURCE" default:"tools/runsc" placeholder:"DIR"`
+	Image  bool   `help:"Build the base image too." default:"true" negatable:"" env:"SANDGATE_SETUP_IMAGE"`
+}
+
+// Run prepares what is missing and says what it does.
+func (c *setupCmd) Run(e *env) error {
+	if c.Runsc == "" {
+		path, err := runsc.Ensure(e.ctx, c.Cache, c.Source, e.stdout)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintln(e.stdout, "runsc:", path)
+	}
+	if !c.Image {
+		return nil
+	}
+	images, err := image.Open(c.Cache)
+	if err != nil {
+		return err
+	}
+	return buildImage(e, images, "base", c.Mirror)
+}
+
+// buildImage builds with progress, unless the image is there and up to date.
+func buildImage(e *env, images *image.Store, name, mirror string) error {
+	if st := images.State(name); st.Status == image.Ready && !st.Outdated {
+		_, err := fmt.Fprintf(e.stdout, "image %s: ready\n", name)
+		return err
+	}
+	last := ""
+	img, err := images.Build(e.ctx, name, image.Options{Mirror: mirror, Progress: func(phase string, percent int) {
+		if line := fmt.Sprintf("image %s: %3d %% %s", name, percent, phase); phase != last {
+			last = phase
+			_, _ = fmt.Fprintln(e.stdout, line)
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.stdout, "image %s: ready, %d MiB, %s\n", name, img.SizeBytes>>20, img.Digest)
+	return err
+}
+
+type doctorCmd struct {
+	place `embed:""`
+}
+
+// Run prints one line per requirement; exit 1 when one fails.
+func (c *doctorCmd) Run(e *env) error {
+	binary, _ := c.findRunsc(e) // what is wrong with it is one of the checks
+	agentPath, _ := c.findAgent()
+	images, err := image.Open(c.Cache)
+	if err != nil {
+		return err
+	}
+	data := c.Data
+	if data == "" {
+		data = "/var/lib/sandgate"
+	}
+	failed := false
+	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, AgentBinary: agentPath, Images: images, DataDir: data, CacheDir: c.Cache}) {
+		mark := "ok  "
+		if !check.OK {
+			mark, failed = "FAIL", true
+		}
+		_, _ = fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, check.Name, check.Detail)
+		if !check.OK && check.Mend != "" {
+			_, _ = fmt.Fprintf(e.stdout, "      → %s\n", check.Mend)
+		}
+	}
+	if failed {
+		return exitError(1)
+	}
+	return nil
+}
+
+// findRunsc gives the runsc to use, checked.
+func (p *place) findRunsc(e *env) (string, error) {
+	path := p.Runsc
+	if path == "" {
+		var err error
+		if path, err = runsc.Find(p.Cache); err != nil {
+			return "", err
+		}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return path, runsc.Check(e.ctx, path)
+}
+
+type imageCmd struct {
+	Ls    imageLs    `cmd:"" help:"List images and their states."`
+	Build imageBuild `cmd:"" help:"Build an image."`
+	Rm    imageRm    `cmd:"" help:"Remove an image."`
+}
+
+type imageLs struct {
+	place `embed:""`
+}
+
+// Run lists.
+func (c *imageLs) Run(e *env) error {
+	images, err := image.Open(c.Cache)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(e.stdout, 2, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "NAME\tSTATUS\tMIB\tCREATED\tDIGEST")
+	for _, name := range image.Names() {
+		st := images.State(name)
+		img, err := images.Get(name)
+		if err != nil {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t\t\t%s\n", name, st.Status, st.Error)
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", name, st.Status, img.SizeBytes>>20, img.CreatedAt.UTC().Format(time.RFC3339), img.Digest)
+	}
+	return w.Flush()
+}
+
+type imageBuild struct {
+	place  `embed:""`
+	Name   string `arg:"" help:"The image's name."`
+	Mirror string `help:"Debian mirror to build from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
+}
+
+// Run builds.
+func (c *imageBuild) Run(e *env) error {
+	images, err := image.Open(c.Cache)
+	if err != nil {
+		return err
+	}
+	return buildImage(e, images, c.Name, c.Mirror)
+}
+
+type imageRm struct {
+	place `embed:""`
+	Name  string `arg:"" help:"The image's name."`
+}
+
+// Run removes.
+func (c *imageRm) Run(e *env) error {
+	images, err := image.Open(c.Cache)
+	if err != nil {
+		return err
+	}
+	return images.Remove(e.ctx, c.Name)
+}
+
+type auditCmd struct {
+	Verify auditVerify `cmd:"" help:"Walk the hash chain; exit 1 when it is broken."`
+}
+
+type auditVerify struct {
+	place `embed:""`
+}
+
+// Run verifies.
+func (c *auditVerify) Run(e *env) error {
+	return c.with(e, func(ps *parts) error {
+		checked, bad, err := ps.audit.Verify(e.ctx)
+		if err != nil {
+			return err
+		}
+		if bad != 0 {
+			return errors.Join(fmt.Errorf("the record is broken at %d (%d events checked)", bad, checked), exitError(1))
+		}
+		_, err = fmt.Fprintf(e.stdout, "%d events, the chain holds\n", checked)
+		return err
+	})
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"sandgate/internal/approval"
+	"sandgate/internal/audit"
+	"sandgate/internal/store"
+	"sandgate/internal/workspace"
+	"sandgate/sandbox"
+	"sandgate/sandbox/image"
+	"sandgate/sandbox/runsc"
+	"sandgate/sandbox/term"
+)
+
+// place are the flags that say where things are on this host; server-side commands share them.
+type place struct {
+	Data  string `help:"Data directory: database, keys, sandboxes." env:"SANDGATE_DATA" placeholder:"DIR"`
+	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
+	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
+	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
+}
+
+// dataDir is an opened data directory.
+type dataDir struct {
+	path string
+	inst string // 4 characters of a-z0-9, made once: every name on the host carries it
+	key  []byte // 32 bytes: seals the record
+}
+
+// errBusy says that a server holds the data directory.
+var errBusy = errors.New("another Sandgate server uses this data directory")
+
+func (p *place) open() (*dataDir, error) {
+	path := p.Data
+	if path == "" {
+		path = "/var/lib/sandgate"
+		if os.Geteuid() != 0 {
+			base, err := os.UserHomeDir()
+			if err != nil {
+				return nil, errors.New("name a data directory: --data DIR")
+			}
+			path = filepath.Join(base, ".local", "share", "sandgate")
+		}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := os.Chmod(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	inst, err := onceFile(filepath.Join(path, "inst"), func() []byte { return []byte(sandbox.RandomID("")[:4]) })
+	if err != nil {
+		return nil, err
+	}
+	key, err := onceFile(filepath.Join(path, "secret.key"), func() []byte {
+		k := make([]byte, 32)
+		_, _ = rand.Read(k) // never fails since Go 1.24
+		return k
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(inst) != 4 || len(key) != 32 {
+		return nil, fmt.Errorf("%s: inst or secret.key is damaged; restore them from a backup", path)
+	}
+	return &dataDir{path: path, inst: string(inst), key: key}, nil
+}
+
+// onceFile reads a small file, making it first where it is missing; two processes that make it at once agree on one.
+func onceFile(path string, make func() []byte) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return b, err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	_, werr := tmp.Write(make())
+	if err := errors.Join(werr, tmp.Sync(), tmp.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// lock takes the data directory for a server, or for a command that changes the host. Released by the process's end too.
+func (d *dataDir) lock() (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, errBusy
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func (d *dataDir) controlSocket() string { return filepath.Join(d.path, "control.sock") }
+
+// parts is everything below the handlers, wired.
+type parts struct {
+	dir     *dataDir
+	store   *store.Store
+	audit   *audit.Log
+	images  *image.Store
+	manager *sandbox.Manager // nil without a runtime
+	hub     *term.Hub
+	service *workspace.Service
+	close   func()
+}
+
+// people wires what commands on people, keys and the record need; no runtime, no lock.
+func (p *place) people(e *env) (*parts, error) {
+	dir, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	st, err := store.Open(e.ctx, filepath.Join(dir.path, "sandgate.db"))
+	if err != nil {
+		return nil, err
+	}
+	log, err := audit.New(audit.Options{Store: st, Key: dir.key, HeadFile: filepath.Join(dir.path, "audit.head"), Now: time.Now})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	ps := &parts{dir: dir, store: st, audit: log, close: func() { _ = st.Close() }}
+	ps.service, err = workspace.New(workspace.Options{Store: st, Audit: log, Gate: approval.Open{}, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return ps, nil
+}
+
+// whole wires everything; the caller holds the lock.
+func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
+	ps, err := p.people(e)
+	if err != nil {
+		return nil, err
+	}
+	if ps.images, err = image.Open(p.Cache); err != nil {
+		ps.close()
+		return nil, err
+	}
+	runtime, err := p.runtime(e, ps, logger)
+	if err != nil {
+		ps.close()
+		return nil, err
+	}
+	ps.manager, err = sandbox.New(sandbox.Options{
+		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now,
+		OnChange: func(r sandbox.Record) { ps.service.SandboxChanged(r) }, // set below, before anything can change
+	})
+	if err != nil {
+		ps.close()
+		return nil, err
+	}
+	ps.hub = term.NewHub(workspace.AttachVia(ps.manager))
+	ps.service, err = workspace.New(workspace.Options{
+		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Sandboxes: ps.manager, Terminals: ps.hub,
+		Images: imageStates{ps.images}, Log: logger, Now: time.Now,
+	})
+	if err != nil {
+		ps.close()
+		return nil, err
+	}
+	return ps, nil
+}
+
+// runtime finds runsc and the agent and refuses what cannot work, saying what to do.
+func (p *place) runtime(e *env, ps *parts, logger *slog.Logger) (*runsc.Runtime, error) {
+	binary, err := p.findRunsc(e)
+	if err != nil {
+		return nil, err
+	}
+	agentPath, err := p.findAgent()
+	if err != nil {
+		return nil, err
+	}
+	return runsc.New(runsc.Options{
+		Binary: binary, AgentBinary: agentPath, Images: ps.images, DataDir: ps.dir.path, Inst: ps.dir.inst, Log: logger,
+	})
+}
+
+func (p *place) findAgent() (string, error) {
+	path := p.Agent
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(filepath.Dir(self), "sandgate-agent")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("the agent's binary is missing (%s): run `make build`, or name it by --agent", strings.TrimSuffix(path, "\n"))
+	}
+	return filepath.Abs(path)
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"sandgate/auth/session"
+	"sandgate/handlers"
+	"sandgate/handlers/api"
+	"sandgate/sandbox/image"
+)
+
+type serveCmd struct {
+	place     `embed:""`
+	Listen    string   `help:"Address to listen on; port 0 picks one." env:"SANDGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	PublicURL string   `help:"URL under which people and sandboxes reach this server; default: the listener's." env:"SANDGATE_PUBLIC_URL" placeholder:"URL"`
+	Hosts     []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
+	Mirror    string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
+	LogJSON   bool     `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
+}
+
+// Limits of the listener. There is no write limit: terminals, event streams and large files live long.
+const (
+	headerLimit     = 10 * time.Second
+	idleLimit       = 2 * time.Minute
+	maxHeaderBytes  = 64 << 10
+	stopLimit       = 10 * time.Second
+	reconcilePeriod = time.Minute
+)
+
+// Run serves until the process is told to stop; sandboxes live on.
+func (c *serveCmd) Run(e *env) error {
+	logger := c.logger(e)
+	ps, release, err := c.lockedWhole(e, logger)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer ps.close()
+
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer func() { _ = listener.Close() }()
+	public, err := c.publicURL(listener.Addr())
+	if err != nil {
+		return err
+	}
+	handler, err := c.handler(ps, public, listener.Addr(), logger)
+	if err != nil {
+		return err
+	}
+	if err := ps.audit.CloseOpen(e.ctx); err != nil {
+		return err
+	}
+	if err := ps.manager.Reconcile(e.ctx); err != nil {
+		logger.Error("reconcile", "cause", err.Error()) // the rest is served; the next round tries again
+	}
+	life, stop := context.WithCancel(e.ctx)
+	defer stop()
+	background := c.background(life, ps, logger)
+	control, err := ps.serveControl(life, logger)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }() // ends with Shutdown or Close below
+	if err := c.greet(e, ps, public, listener.Addr()); err != nil {
+		return err
+	}
+	select {
+	case err = <-failed:
+	case <-e.ctx.Done():
+		logger.Info("stopping; sandboxes live on")
+	}
+	ps.hub.Shutdown()
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	stop()
+	if serr := server.Shutdown(ctx); serr != nil { // streams that do not end by themselves
+		_ = server.Close()
+	}
+	control()
+	background()
+	ps.manager.Close()
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+func (c *serveCmd) logger(e *env) *slog.Logger {
+	if c.LogJSON {
+		return slog.New(slog.NewJSONHandler(e.stderr, nil))
+	}
+	return slog.New(slog.NewTextHandler(e.stderr, nil))
+}
+
+// lockedWhole wires everything under the data directory's lock.
+func (p *place) lockedWhole(e *env, logger *slog.Logger) (*parts, func(), error) {
+	dir, err := p.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err := dir.lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	ps, err := p.whole(e, logger)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return ps, release, nil
+}
+
+// publicURL is the one given, or the listener's.
+func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
+	if c.PublicURL == "" {
+		return &url.URL{Scheme: "http", Host: addr.String()}, nil
+	}
+	u, err := url.Parse(c.PublicURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("--public-url %q is not a http or https URL", c.PublicURL)
+	}
+	if strings.Trim(u.Path, "/") != "" {
+		return nil, errors.New("--public-url must not have a path: Sandgate serves a whole host name")
+	}
+	u.Path = ""
+	return u, nil
+}
+
+func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
+	sessions, err := session.New(session.Options{Store: ps.store, Secure: public.Scheme == "https", Now: time.Now})
+	if err != nil {
+		return nil, err
+	}
+	hosts := append([]string{addr.String()}, c.Hosts...)
+	rest, err := api.New(api.Options{Service: ps.service, PublicURL: public, Hosts: hosts, Log: logger, Version: version})
+	if err != nil {
+		return nil, err
+	}
+	web, err := handlers.New(handlers.Options{
+		Service: ps.service, Sessions: sessions, API: rest, PublicURL: public, Hosts: hosts, Log: logger, Version: version,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return web.Handler(), nil
+}
+
+// background builds the base image where it is missing, and reconciles every minute. The function returned waits for both.
+func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
+	done := make(chan struct{}, 2)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		if st := ps.images.State("base"); st.Status == image.Ready && !st.Outdated {
+			return
+		}
+		logger.Info("building the image", "image", "base")
+		if _, err := ps.images.Build(ctx, "base", image.Options{Mirror: c.Mirror}); err != nil && ctx.Err() == nil {
+			logger.Error("build the image", "image", "base", "cause", err.Error())
+			return
+		}
+		logger.Info("image ready", "image", "base")
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		tick := time.NewTicker(reconcilePeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if err := ps.manager.Reconcile(ctx); err != nil && ctx.Err() == nil {
+					logger.Error("reconcile", "cause", err.Error())
+				}
+			}
+		}
+	}()
+	return func() { <-done; <-done }
+}
+
+// greet prints where the server is, and the first sign-in link until somebody used it.
+func (c *serveCmd) greet(e *env, ps *parts, public *url.URL, addr net.Addr) error {
+	if _, err := fmt.Fprintf(e.stdout, "listening on http://%s\n", addr); err != nil {
+		return err
+	}
+	if public.Host != addr.String() {
+		_, _ = fmt.Fprintf(e.stdout, "open %s\n", public)
+	}
+	needed, err := ps.service.SetupNeeded(e.ctx)
+	if err != nil || !needed {
+		return err
+	}
+	token, err := ps.service.NewSetupToken(e.ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.stdout, "first sign-in: %s/setup?token=%s\n", public, url.QueryEscape(token))
+	return err
+}
+
+// imageStates shows the image store to the service.
+type imageStates struct{ s *image.Store }
+
+func (i imageStates) ImageState(name string) (state string, percent int, detail string) {
+	st := i.s.State(name)
+	return string(st.Status), st.Percent, strings.TrimSpace(st.Phase + "\n" + st.Error + "\n" + st.LogTail)
+}
+
+func (i imageStates) ImageNames() []string { return image.Names() }

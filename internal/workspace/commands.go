@@ -1,0 +1,163 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+)
+
+// RunCommand runs one in the foreground and streams it to out. c.ID is chosen by the caller (sandbox.RandomID("cmd")).
+// Needs run. When ctx ends first the command's whole tree is killed.
+func (s *Service) RunCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec, out agent.Output) (agent.Exit, error) {
+	var exit agent.Exit
+	err := s.command(ctx, a, id, &c, "command.run", func(ctx context.Context, r sandbox.Record, client *agent.Client) (string, error) {
+		var err error
+		exit, err = client.Run(ctx, c, out)
+		s.o.Sandboxes.Touch(ctx, r.ID)
+		return exitWords(exit), err
+	})
+	return exit, err
+}
+
+// StartCommand starts one in the background. Needs run.
+func (s *Service) StartCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec) (agent.Command, error) {
+	var started agent.Command
+	c.Background = true
+	err := s.command(ctx, a, id, &c, "command.start", func(ctx context.Context, _ sandbox.Record, client *agent.Client) (string, error) {
+		var err error
+		started, err = client.Start(ctx, c)
+		return started.ID, err
+	})
+	return started, err
+}
+
+// command is what starting one of either kind shares.
+func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent.CommandSpec, name string,
+	do func(context.Context, sandbox.Record, *agent.Client) (string, error),
+) error {
+	what := approval.Action{Kind: approval.Command, Name: name, SandboxID: id, Target: c.Command}
+	r, client, err := s.reach(ctx, a, what, auth.SandboxesRun)
+	if err != nil {
+		return err
+	}
+	if err := commandCheck(c, r); err != nil {
+		return err
+	}
+	if c.ID == "" {
+		c.ID = sandbox.RandomID("cmd")
+	}
+	what.Digest = commandDigest(*c)
+	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		detail, err := do(ctx, r, client)
+		return detail, s.explain(ctx, r, err)
+	})
+}
+
+// commandDigest is the SHA-256 of everything that decides what runs; map keys are sorted by encoding/json.
+func commandDigest(c agent.CommandSpec) string {
+	c.ID, c.Tag = "", ""
+	canonical, err := json.Marshal(c)
+	if err != nil { // plain strings and numbers always encode
+		return ""
+	}
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:])
+}
+
+func exitWords(e agent.Exit) string {
+	switch {
+	case e.TimedOut:
+		return "timed out"
+	case e.Signal != "":
+		return "killed by " + e.Signal
+	default:
+		return fmt.Sprintf("exit %d", e.Code)
+	}
+}
+
+// Commands lists those that the agent remembers. Needs read.
+func (s *Service) Commands(ctx context.Context, a auth.Actor, id string) ([]agent.Command, error) {
+	r, client, err := s.reach(ctx, a, approval.Action{Name: "command.list", SandboxID: id}, auth.SandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	out, err := client.Commands(ctx)
+	return out, s.explain(ctx, r, err)
+}
+
+// Command gives one. Needs read.
+func (s *Service) Command(ctx context.Context, a auth.Actor, id, cmd string) (agent.Command, error) {
+	r, client, err := s.reachPart(ctx, a, "command.read", id, cmd, auth.SandboxesRead)
+	if err != nil {
+		return agent.Command{}, err
+	}
+	out, err := client.Command(ctx, cmd)
+	return out, s.explain(ctx, r, err)
+}
+
+// CommandLogs gives kept output from byte offsets on, without waiting. Needs read.
+func (s *Service) CommandLogs(ctx context.Context, a auth.Actor, id, cmd string, stdoutFrom, stderrFrom int64) (stdout, stderr []byte, c agent.Command, err error) {
+	r, client, err := s.reachPart(ctx, a, "command.read", id, cmd, auth.SandboxesRead)
+	if err != nil {
+		return nil, nil, c, err
+	}
+	stdout, stderr, c, err = client.Logs(ctx, cmd, stdoutFrom, stderrFrom)
+	return stdout, stderr, c, s.explain(ctx, r, err)
+}
+
+// FollowCommand streams a command from byte offsets on to its end. Needs read, all the time.
+func (s *Service) FollowCommand(ctx context.Context, a auth.Actor, id, cmd string, stdoutFrom, stderrFrom int64, out agent.Output) (agent.Exit, error) {
+	r, client, err := s.reachPart(ctx, a, "command.read", id, cmd, auth.SandboxesRead)
+	if err != nil {
+		return agent.Exit{}, err
+	}
+	ctx, cancel := s.Guard(ctx, a, auth.SandboxesRead)
+	defer cancel()
+	exit, err := client.Follow(ctx, cmd, stdoutFrom, stderrFrom, out)
+	if err != nil && ctx.Err() != nil {
+		return exit, context.Cause(ctx)
+	}
+	return exit, s.explain(ctx, r, err)
+}
+
+// CommandStdin writes to one that was started with its stdin kept open. Needs run.
+func (s *Service) CommandStdin(ctx context.Context, a auth.Actor, id, cmd string, data []byte, eof bool) error {
+	r, client, err := s.reachPart(ctx, a, "command.stdin", id, cmd, auth.SandboxesRun)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	what := approval.Action{Kind: approval.Command, Name: "command.stdin", SandboxID: id, Target: cmd, Digest: hex.EncodeToString(sum[:])}
+	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return fmt.Sprintf("%d bytes", len(data)), s.explain(ctx, r, client.Stdin(ctx, cmd, data, eof))
+	})
+}
+
+// KillCommand signals one's whole tree. Needs run.
+func (s *Service) KillCommand(ctx context.Context, a auth.Actor, id, cmd, signal string) error {
+	r, client, err := s.reachPart(ctx, a, "command.kill", id, cmd, auth.SandboxesRun)
+	if err != nil {
+		return err
+	}
+	what := approval.Action{Kind: approval.Other, Name: "command.kill", SandboxID: id, Target: cmd}
+	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return signal, s.explain(ctx, r, client.Kill(ctx, cmd, signal))
+	})
+}
+
+// reachPart is reach for a command or terminal of a sandbox; its id is checked for shape before it goes anywhere.
+func (s *Service) reachPart(ctx context.Context, a auth.Actor, name, id, part string, need auth.Permission) (sandbox.Record, *agent.Client, error) {
+	r, client, err := s.reach(ctx, a, approval.Action{Name: name, SandboxID: id, Target: part}, need)
+	if err == nil && !partID.MatchString(part) {
+		err = fault.New(fault.NotFound, "Not found in this sandbox")
+	}
+	return r, client, err
+}

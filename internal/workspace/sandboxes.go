@@ -1,0 +1,233 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/audit"
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+)
+
+// CreateOptions are the contract's create body, as far as their parts have landed. Zero values take the defaults.
+type CreateOptions struct {
+	Label          string
+	Image          string
+	Cwd            string
+	User           string
+	Env            map[string]string
+	Metadata       map[string]string
+	Resources      sandbox.Resources // zero fields: defaults
+	IdempotencyKey string
+}
+
+// Sandbox is what is shown of one.
+type Sandbox struct {
+	sandbox.Record
+	Mine bool // the actor created it
+}
+
+// CreateSandbox makes one and returns it running. Needs run.
+func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptions) (Sandbox, error) {
+	id := sandbox.NewID()
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.create", SandboxID: string(id), Target: o.Label}
+	if err := s.may(ctx, a, what, auth.SandboxesRun); err != nil {
+		return Sandbox{}, err
+	}
+	if err := o.check(); err != nil {
+		return Sandbox{}, err
+	}
+	if err := s.imageReady(o.Image); err != nil {
+		return Sandbox{}, err
+	}
+	if o.IdempotencyKey != "" {
+		if prior, found, err := s.claimCreate(ctx, a, o, id); err != nil || found {
+			return prior, err
+		}
+	}
+	var made sandbox.Record
+	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		var err error
+		made, err = s.o.Sandboxes.Create(ctx, sandbox.Record{
+			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
+			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
+			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
+		})
+		return "image " + o.Image, err
+	})
+	if err != nil {
+		s.releaseCreate(ctx, a, o)
+		return Sandbox{}, err
+	}
+	return s.shown(a, made), nil
+}
+
+// imageReady refuses while the image cannot be used, in words that say what to wait for.
+func (s *Service) imageReady(name string) error {
+	state, percent, detail := s.o.Images.ImageState(name)
+	switch state {
+	case "ready":
+		return nil
+	case "building":
+		return fault.New(fault.Starting, "The image %s is still being built (%d %%); try again in a moment.", name, percent).With("percent", percent)
+	case "failed":
+		return fault.Wrap(errors.New(detail), fault.HostFull, "The image %s could not be built; the operator finds the reason by `sandgate image ls`.", name)
+	default:
+		return fault.Field("image", "there is no image of this name")
+	}
+}
+
+// Sandboxes lists those of the actor's workspace, newest first. Needs read or manage.
+func (s *Service) Sandboxes(ctx context.Context, a auth.Actor) ([]Sandbox, error) {
+	if err := s.may(ctx, a, approval.Action{Name: "sandbox.list"}, auth.SandboxesRead, auth.SandboxesManage); err != nil {
+		return nil, err
+	}
+	records, err := s.o.Sandboxes.Records(ctx, sandbox.Filter{WorkspaceID: a.Workspace.ID})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Sandbox, len(records))
+	for i, r := range records {
+		out[i] = s.shown(a, r)
+	}
+	return out, nil
+}
+
+// Sandbox gives one. Needs read or manage. Foreign, unknown, gone: fault.NotFound, the same body.
+func (s *Service) Sandbox(ctx context.Context, a auth.Actor, id string) (Sandbox, error) {
+	if err := s.may(ctx, a, approval.Action{Name: "sandbox.read", SandboxID: id}, auth.SandboxesRead, auth.SandboxesManage); err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.locate(ctx, a, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return s.shown(a, r), nil
+}
+
+// KillSandbox ends one's own (needs run) or anyone's (needs manage). One that this workspace ever had and is gone: nil.
+func (s *Service) KillSandbox(ctx context.Context, a auth.Actor, id string) error {
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.kill", SandboxID: id}
+	if err := s.may(ctx, a, what, auth.SandboxesManage, auth.SandboxesRun); err != nil {
+		return err
+	}
+	r, err := s.locateEver(ctx, a, id)
+	if err != nil {
+		return err
+	}
+	if r.Status == sandbox.Gone {
+		return nil
+	}
+	what.Target = r.Label
+	if !a.May(auth.SandboxesManage) && !owns(a, r) {
+		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can kill this sandbox.", r.OwnerName)
+		return errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	}
+	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return "", s.o.Sandboxes.Kill(ctx, r.ID, sandbox.ReasonKilled)
+	})
+}
+
+// Usage reads what a running sandbox takes now. Needs read or manage.
+func (s *Service) Usage(ctx context.Context, a auth.Actor, id string) (sandbox.Usage, error) {
+	if err := s.may(ctx, a, approval.Action{Name: "sandbox.usage", SandboxID: id}, auth.SandboxesRead, auth.SandboxesManage); err != nil {
+		return sandbox.Usage{}, err
+	}
+	r, err := s.locate(ctx, a, id)
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	return s.o.Sandboxes.Usage(ctx, r.ID)
+}
+
+// SandboxChanged is told by the Manager of each change: open pages learn of it, terminals of a dead sandbox end, and a
+// death that nobody asked for goes on record.
+func (s *Service) SandboxChanged(r sandbox.Record) {
+	switch r.Status {
+	case sandbox.Failed:
+		s.o.Terminals.Drop(r.ID, fault.Public(sandbox.Died(r.Reason)))
+		e := audit.Event{
+			WorkspaceID: r.WorkspaceID, ActorKind: auth.System, Actor: "system", SandboxID: string(r.ID),
+			Action: "sandbox.died", Target: r.Label, Outcome: "failed", Detail: r.Reason,
+		}
+		if err := s.o.Audit.Note(context.Background(), e); err != nil {
+			s.o.Log.Error("record a death", "sandbox", string(r.ID), "cause", err.Error())
+		}
+	case sandbox.Stopping, sandbox.Gone:
+		s.o.Terminals.Drop(r.ID, "The sandbox was killed.")
+	}
+	s.feed.send(r.WorkspaceID, Change{Kind: "sandbox", SandboxID: string(r.ID)})
+}
+
+// ---- what the other files of the sandbox half share ----
+
+// locate gives a living sandbox of the actor's workspace.
+func (s *Service) locate(ctx context.Context, a auth.Actor, id string) (sandbox.Record, error) {
+	r, err := s.locateEver(ctx, a, id)
+	if err == nil && r.Status == sandbox.Gone {
+		return sandbox.Record{}, errNotFound()
+	}
+	return r, err
+}
+
+// locateEver gives one that may be gone.
+func (s *Service) locateEver(ctx context.Context, a auth.Actor, id string) (sandbox.Record, error) {
+	if !sandbox.ID(id).Valid() {
+		return sandbox.Record{}, errNotFound()
+	}
+	r, err := s.o.Sandboxes.Record(ctx, sandbox.ID(id))
+	if fault.Is(err, fault.NotFound) || err == nil && r.WorkspaceID != a.Workspace.ID {
+		return sandbox.Record{}, errNotFound()
+	}
+	return r, err
+}
+
+// reach is what every call into a sandbox starts with: permission, the record, the agent. It counts as use of the sandbox.
+func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action, need auth.Permission) (sandbox.Record, *agent.Client, error) {
+	if err := s.may(ctx, a, what, need); err != nil {
+		return sandbox.Record{}, nil, err
+	}
+	r, err := s.locate(ctx, a, what.SandboxID)
+	if err != nil {
+		return sandbox.Record{}, nil, err
+	}
+	client, err := s.o.Sandboxes.Agent(ctx, r.ID)
+	if err != nil {
+		return sandbox.Record{}, nil, err
+	}
+	s.o.Sandboxes.Touch(ctx, r.ID)
+	return r, client, nil
+}
+
+func (s *Service) shown(a auth.Actor, r sandbox.Record) Sandbox {
+	return Sandbox{Record: r, Mine: owns(a, r)}
+}
+
+func owns(a auth.Actor, r sandbox.Record) bool {
+	return r.OwnerKind == string(a.Kind) && r.OwnerID == actorID(a)
+}
+
+func actorID(a auth.Actor) string {
+	if a.Kind == auth.KeyUser {
+		return a.KeyID
+	}
+	return a.UserID
+}
+
+// explain names the sandbox's death where a broken bridge was all that the call saw.
+func (s *Service) explain(ctx context.Context, r sandbox.Record, err error) error {
+	if err == nil {
+		return nil
+	}
+	if fault.Is(err, fault.Internal) {
+		err = s.o.Sandboxes.Explain(ctx, r.ID, err)
+	}
+	if fault.Is(err, fault.Internal) {
+		return fmt.Errorf("sandbox %s: %w", r.ID, err)
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"regexp"
+
+	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+	"sandgate/sandbox/term"
+)
+
+// partID is the shape of pty and cmd ids.
+var partID = regexp.MustCompile(`^(pty|cmd)[a-z0-9]{20}$`)
+
+// Terminal is one with who is at it.
+type Terminal struct {
+	agent.PTY
+	Driver  string
+	Viewers []string
+}
+
+// OpenTerminal starts one. Needs run.
+func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p agent.PTYSpec) (Terminal, error) {
+	what := approval.Action{Kind: approval.Terminal, Name: "terminal.open", SandboxID: id}
+	r, client, err := s.reach(ctx, a, what, auth.SandboxesRun)
+	if err != nil {
+		return Terminal{}, err
+	}
+	bad := map[string]string{}
+	if p.Cols < 2 || p.Cols > agent.MaxCols {
+		bad["cols"] = "must be between 2 and 500"
+	}
+	if p.Rows < 1 || p.Rows > agent.MaxRows {
+		bad["rows"] = "must be between 1 and 300"
+	}
+	placeCheck(&p.Cwd, &p.User, &p.Env, r, bad)
+	if err := fieldsFault(bad); err != nil {
+		return Terminal{}, err
+	}
+	p.ID = sandbox.RandomID("pty")
+	what.Target = p.ID
+	var opened agent.PTY
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		var err error
+		opened, err = client.OpenPTY(ctx, p)
+		return "user " + p.User, s.explain(ctx, r, err)
+	})
+	if err == nil {
+		s.feed.send(a.Workspace.ID, Change{Kind: "terminal", SandboxID: id})
+	}
+	return Terminal{PTY: opened}, err
+}
+
+// Terminals lists. Needs read.
+func (s *Service) Terminals(ctx context.Context, a auth.Actor, id string) ([]Terminal, error) {
+	r, client, err := s.reach(ctx, a, approval.Action{Name: "terminal.list", SandboxID: id}, auth.SandboxesRead)
+	if err != nil {
+		return nil, err
+	}
+	ptys, err := client.PTYs(ctx)
+	if err != nil {
+		return nil, s.explain(ctx, r, err)
+	}
+	out := make([]Terminal, len(ptys))
+	for i, p := range ptys {
+		out[i] = s.peopled(r.ID, p)
+	}
+	return out, nil
+}
+
+// Terminal gives one. Needs read.
+func (s *Service) Terminal(ctx context.Context, a auth.Actor, id, pty string) (Terminal, error) {
+	r, client, err := s.reachPart(ctx, a, "terminal.read", id, pty, auth.SandboxesRead)
+	if err != nil {
+		return Terminal{}, err
+	}
+	p, err := client.PTY(ctx, pty)
+	if err != nil {
+		return Terminal{}, s.explain(ctx, r, err)
+	}
+	return s.peopled(r.ID, p), nil
+}
+
+func (s *Service) peopled(id sandbox.ID, p agent.PTY) Terminal {
+	driver, viewers := s.o.Terminals.Viewers(id, p.ID)
+	return Terminal{PTY: p, Driver: driver, Viewers: viewers}
+}
+
+// CloseTerminal hangs one up. Needs run.
+func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty string) error {
+	r, client, err := s.reachPart(ctx, a, "terminal.close", id, pty, auth.SandboxesRun)
+	if err != nil {
+		return err
+	}
+	what := approval.Action{Kind: approval.Other, Name: "terminal.close", SandboxID: id, Target: pty}
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return "", s.explain(ctx, r, client.ClosePTY(ctx, pty))
+	})
+	if err == nil {
+		s.feed.send(a.Workspace.ID, Change{Kind: "terminal", SandboxID: id})
+	}
+	return err
+}
+
+// ViewTerminal carries a viewer over conn until it ends; it closes conn with the contract's codes. Permission lost while
+// it is open: closed within 2 s. since -1 asks for a snapshot. A refusal closes conn with its code too. Who may type
+// passes the gate and is on record as long as they stay: typing changes things, looking does not.
+func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error {
+	r, client, err := s.reachPart(ctx, a, "terminal.view", id, pty, auth.SandboxesRead)
+	if err == nil {
+		_, err = client.PTY(ctx, pty)
+		err = s.explain(ctx, r, err)
+	}
+	if err != nil {
+		return errors.Join(err, refuseConn(conn, err))
+	}
+	need := auth.SandboxesRead
+	if a.May(auth.SandboxesRun) {
+		need = auth.SandboxesRun // losing it closes the terminal; it may be opened again for viewing
+	}
+	ctx, cancel := s.guardTerminal(ctx, a, need)
+	defer cancel()
+	serve := func(ctx context.Context) (string, error) {
+		v := term.Viewer{Name: a.Name, MayType: need == auth.SandboxesRun, Since: since}
+		return "", s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.o.Sandboxes.Touch(ctx, r.ID) })
+	}
+	if need == auth.SandboxesRead {
+		_, err = serve(ctx)
+		return err
+	}
+	what := approval.Action{Kind: approval.Terminal, Name: "terminal.attach", SandboxID: id, Target: pty}
+	reached := false
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		reached = true
+		return serve(ctx)
+	})
+	if err != nil && !reached {
+		return errors.Join(err, refuseConn(conn, err))
+	}
+	return err
+}
+
+// guardTerminal is Guard with the terminal's close codes as causes.
+func (s *Service) guardTerminal(ctx context.Context, a auth.Actor, need auth.Permission) (context.Context, context.CancelFunc) {
+	guarded, cancelGuard := s.Guard(ctx, a, need)
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(guarded, func() {
+		cause := context.Cause(guarded)
+		if fault.Is(cause, fault.Internal) {
+			cancel(cause)
+			return
+		}
+		cancel(closeOf(cause))
+	})
+	return out, func() { stop(); cancel(nil); cancelGuard() }
+}
+
+// closeOf maps a refusal to the close code that tells the page what to do.
+func closeOf(err error) *term.CloseError {
+	codes := map[fault.Kind]int{
+		fault.Forbidden: term.CloseForbidden, fault.ApprovalDenied: term.CloseForbidden, fault.ApprovalNeeded: term.CloseApproval,
+		fault.Unauthenticated: term.CloseExpired, fault.NotFound: term.CloseGone, fault.SandboxDied: term.CloseGone,
+	}
+	code, ok := codes[fault.KindOf(err)]
+	if !ok {
+		code = term.CloseTooSlow // not final: the page comes back
+	}
+	return &term.CloseError{Code: code, Reason: fault.Public(err)}
+}
+
+func refuseConn(conn term.Conn, err error) error {
+	c := closeOf(err)
+	return conn.Close(c.Code, c.Reason)
+}
+
+// AttachVia reaches terminals through the manager's agents; it is what the hub attaches by.
+func AttachVia(m *sandbox.Manager) term.AttachFunc {
+	return func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error) {
+		client, err := m.Agent(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return client.Attach(ctx, pty, since)
+	}
+}
