@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"sandgate/auth"
+	"sandgate/internal/fault"
+)
+
+const keyColumns = `k.id, k.workspace_id, k.name, coalesce(k.owner_id, ''), coalesce(o.email, ''), k.permissions, k.prefix, k.hash,
+	k.created_at, k.expires_at, k.last_used_at, k.revoked_at`
+
+const keyTables = `api_keys k LEFT JOIN users o ON o.id = k.owner_id`
+
+func keyDest(k *auth.Key) []any {
+	return []any{
+		&k.ID, &k.WorkspaceID, &k.Name, &k.OwnerID, &k.OwnerEmail, permissionColumn{&k.Permissions}, &k.Prefix, &k.Hash,
+		timeColumn{&k.CreatedAt}, timeColumn{&k.ExpiresAt}, timeColumn{&k.LastUsedAt}, timeColumn{&k.RevokedAt},
+	}
+}
+
+func scanKey(scan func(...any) error) (k auth.Key, err error) {
+	err = scan(keyDest(&k)...)
+	return k, err
+}
+
+// InsertKey adds a key; a prefix that is taken is fault.Conflict.
+func (s *Store) InsertKey(ctx context.Context, k auth.Key) error {
+	return s.write(ctx, "insert key", func(tx *sql.Tx) error {
+		owner := sql.NullString{String: k.OwnerID, Valid: k.OwnerID != ""}
+		res, err := tx.ExecContext(ctx, `INSERT INTO api_keys
+			(id, workspace_id, name, owner_id, permissions, prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (prefix) DO NOTHING`,
+			k.ID, k.WorkspaceID, k.Name, owner, k.Permissions.String(), k.Prefix, k.Hash, micros(k.CreatedAt), micros(k.ExpiresAt))
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return fault.Wrap(err, fault.Conflict, "There is such a key already. Try again.")
+		}
+		return nil
+	})
+}
+
+// KeyByPrefix gives a key with its workspace and its owner's place there.
+func (s *Store) KeyByPrefix(ctx context.Context, prefix string) (auth.KeyHolder, error) {
+	return s.keyHolder(ctx, `k.prefix = ?`, prefix)
+}
+
+// KeyByID gives a key with its workspace and its owner's place there.
+func (s *Store) KeyByID(ctx context.Context, id string) (auth.KeyHolder, error) {
+	return s.keyHolder(ctx, `k.id = ?`, id)
+}
+
+func (s *Store) keyHolder(ctx context.Context, where string, arg any) (h auth.KeyHolder, err error) {
+	var role, granted sql.NullString
+	err = s.ro.QueryRowContext(ctx, `SELECT `+keyColumns+`, `+workspaceColumns+`, m.role, m.granted, coalesce(o.disabled, 0)
+		FROM `+keyTables+` JOIN workspaces w ON w.id = k.workspace_id
+		LEFT JOIN members m ON m.workspace_id = k.workspace_id AND m.user_id = k.owner_id
+		WHERE `+where, arg).Scan(append(append(keyDest(&h.Key), workspaceDest(&h.Workspace)...), &role, &granted, &h.Owner.Disabled)...)
+	if err != nil {
+		return h, one(err, "read key", "Key")
+	}
+	if !role.Valid {
+		h.Owner = auth.Member{}
+		return h, nil
+	}
+	h.Owner.WorkspaceID, h.Owner.UserID, h.Owner.Email, h.Owner.Role = h.WorkspaceID, h.OwnerID, h.OwnerEmail, auth.Role(role.String)
+	err = permissionColumn{&h.Owner.Granted}.Scan(granted.String)
+	return h, err
+}
+
+// Keys lists a workspace's keys, newest first, revoked and expired ones too; with an owner only that person's.
+func (s *Store) Keys(ctx context.Context, workspaceID, ownerID string) ([]auth.Key, error) {
+	rows, err := s.ro.QueryContext(ctx, `SELECT `+keyColumns+` FROM `+keyTables+`
+		WHERE k.workspace_id = ? AND (? = '' OR k.owner_id = ?) ORDER BY k.created_at DESC, k.id LIMIT 1000`, workspaceID, ownerID, ownerID)
+	return collect(rows, err, "list keys", scanKey)
+}
+
+// CountKeys tells how many keys of a workspace are not revoked.
+func (s *Store) CountKeys(ctx context.Context, workspaceID string) (n int, err error) {
+	err = s.ro.QueryRowContext(ctx, `SELECT count(*) FROM api_keys WHERE workspace_id = ? AND revoked_at = 0`, workspaceID).Scan(&n)
+	return n, one(err, "count keys", "Key")
+}
+
+// RevokeKey ends a key of a workspace; one that is revoked already stays as it is.
+func (s *Store) RevokeKey(ctx context.Context, workspaceID, id string, at time.Time) error {
+	return s.write(ctx, "revoke key", func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `UPDATE api_keys SET revoked_at = CASE revoked_at WHEN 0 THEN ? ELSE revoked_at END
+			WHERE workspace_id = ? AND id = ?`, micros(at), workspaceID, id)
+		return some(res, err, "Key")
+	})
+}
+
+// TouchKey notes the last use, never backwards.
+func (s *Store) TouchKey(ctx context.Context, id string, at time.Time) error {
+	return s.write(ctx, "touch key", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE api_keys SET last_used_at = ? WHERE id = ? AND last_used_at < ?`, micros(at), id, micros(at))
+		return err
+	})
+}

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+)
+
+var _ sandbox.Records = (*Store)(nil)
+
+const sandboxColumns = `id, workspace_id, label, image, owner_kind, owner_id, owner_name, status, reason, cwd, user, env, metadata,
+	resources, created_at, last_activity, ended_at`
+
+func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
+	var env, metadata, resources []byte
+	err = scan(&r.ID, &r.WorkspaceID, &r.Label, &r.Image, &r.OwnerKind, &r.OwnerID, &r.OwnerName, &r.Status, &r.Reason, &r.Cwd, &r.User,
+		&env, &metadata, &resources, timeColumn{&r.CreatedAt}, timeColumn{&r.LastActivity}, timeColumn{&r.EndedAt})
+	if err != nil {
+		return r, err
+	}
+	err = errors.Join(json.Unmarshal(env, &r.Env), json.Unmarshal(metadata, &r.Metadata), json.Unmarshal(resources, &r.Resources))
+	return r, err
+}
+
+// InsertSandbox adds a record; an id that is taken is fault.Conflict.
+func (s *Store) InsertSandbox(ctx context.Context, r sandbox.Record) error {
+	env, err1 := json.Marshal(orEmpty(r.Env))
+	metadata, err2 := json.Marshal(orEmpty(r.Metadata))
+	resources, err3 := json.Marshal(r.Resources)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
+	}
+	return s.write(ctx, "insert sandbox "+string(r.ID), func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
+			string(env), string(metadata), string(resources), micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt))
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return fault.Wrap(err, fault.Conflict, "There is a sandbox with this id already.")
+		}
+		return nil
+	})
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// SandboxByID gives a record, also one that is Gone.
+func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Record, error) {
+	r, err := scanSandbox(s.ro.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, id).Scan)
+	return r, one(err, "read sandbox "+string(id), "Sandbox")
+}
+
+// Sandboxes lists records, newest first.
+func (s *Store) Sandboxes(ctx context.Context, f sandbox.Filter) ([]sandbox.Record, error) {
+	query, args := `SELECT `+sandboxColumns+` FROM sandboxes WHERE 1 = 1`, []any{}
+	if f.WorkspaceID != "" {
+		query, args = query+` AND workspace_id = ?`, append(args, f.WorkspaceID)
+	}
+	if !f.IncludeGone {
+		query += ` AND status <> 'gone'`
+	}
+	rows, err := s.ro.QueryContext(ctx, query+` ORDER BY created_at DESC, id`, args...)
+	return collect(rows, err, "list sandboxes", scanSandbox)
+}
+
+// ChangeStatus moves a record from one status to another in one statement; false when it was not in from. Gone sets the end.
+func (s *Store) ChangeStatus(ctx context.Context, id sandbox.ID, from, to sandbox.Status, reason string, at time.Time) (changed bool, err error) {
+	err = s.write(ctx, "change status of sandbox "+string(id), func(tx *sql.Tx) error {
+		var ended int64
+		if to == sandbox.Gone {
+			ended = micros(at)
+		}
+		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET status = ?, reason = ?, ended_at = max(ended_at, ?) WHERE id = ? AND status = ?`,
+			to, reason, ended, id, from)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		changed = n == 1
+		return err
+	})
+	return changed, err
+}
+
+// TouchSandbox notes activity; it never moves last activity backwards.
+func (s *Store) TouchSandbox(ctx context.Context, id sandbox.ID, at time.Time) error {
+	return s.write(ctx, "touch sandbox "+string(id), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_activity = ? WHERE id = ? AND last_activity < ?`, micros(at), id, micros(at))
+		return err
+	})
+}
+
+// NoteStep writes the intent of a host change before it happens.
+func (s *Store) NoteStep(ctx context.Context, id sandbox.ID, step string, at time.Time) error {
+	return s.write(ctx, "note step of sandbox "+string(id), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO sandbox_steps (sandbox_id, step, at) VALUES (?, ?, ?)`, id, step, micros(at))
+		return err
+	})
+}
+
+// Steps lists the steps noted for a sandbox, oldest first.
+func (s *Store) Steps(ctx context.Context, id sandbox.ID) ([]string, error) {
+	rows, err := s.ro.QueryContext(ctx, `SELECT step FROM sandbox_steps WHERE sandbox_id = ? ORDER BY seq`, id)
+	return collect(rows, err, "list steps of sandbox "+string(id), func(scan func(...any) error) (step string, err error) {
+		err = scan(&step)
+		return step, err
+	})
+}
+
+// idempotencyLife is how long a repeated create is recognised.
+const idempotencyLife = 24 * time.Hour
+
+// ClaimIdempotencyKey binds a key of a workspace to a request (its digest) and the sandbox that it will make. claimed
+// false: it was bound before, to the digest and the sandbox returned.
+func (s *Store) ClaimIdempotencyKey(ctx context.Context, workspaceID, key, digest string, id sandbox.ID, at time.Time) (
+	claimed bool, haveDigest string, haveID sandbox.ID, err error,
+) {
+	err = s.write(ctx, "claim idempotency key", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE at < ?`, micros(at.Add(-idempotencyLife))); err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, `INSERT INTO idempotency_keys (workspace_id, key, digest, sandbox_id, at) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (workspace_id, key) DO NOTHING`, workspaceID, key, digest, id, micros(at))
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return err
+		}
+		claimed = n == 1
+		return tx.QueryRowContext(ctx, `SELECT digest, sandbox_id FROM idempotency_keys WHERE workspace_id = ? AND key = ?`, workspaceID, key).
+			Scan(&haveDigest, &haveID)
+	})
+	return claimed, haveDigest, haveID, err
+}
+
+// ReleaseIdempotencyKey forgets a key whose create failed, so that it can be tried again.
+func (s *Store) ReleaseIdempotencyKey(ctx context.Context, workspaceID, key string) error {
+	return s.write(ctx, "release idempotency key", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE workspace_id = ? AND key = ?`, workspaceID, key)
+		return err
+	})
+}
