@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"sandgate/internal/audit"
+)
+
+var _ audit.Store = (*Store)(nil)
+
+const auditColumns = `seq, at, workspace_id, actor_kind, actor_id, actor, address, sandbox_id, action, target, outcome, duration_us,
+	digest, approval_id, request_id, detail, intent_seq`
+
+func scanEvent(scan func(...any) error) (audit.Event, error) { return scanEventAnd(scan) }
+
+func scanEventAnd(scan func(...any) error, more ...any) (e audit.Event, err error) {
+	var us int64
+	err = scan(append([]any{
+		&e.Seq, timeColumn{&e.At}, &e.WorkspaceID, &e.ActorKind, &e.ActorID, &e.Actor, &e.Address, &e.SandboxID, &e.Action,
+		&e.Target, &e.Outcome, &us, &e.Digest, &e.ApprovalID, &e.RequestID, &e.Detail, &e.IntentSeq,
+	}, more...)...)
+	e.Duration = float64(us) / 1e6
+	return e, err
+}
+
+// AppendAudit calls plan with the end of the chain, under the database's write lock, and inserts what plan returns.
+func (s *Store) AppendAudit(ctx context.Context, plan func(audit.Head) ([]audit.Row, error)) error {
+	return s.write(ctx, "append to the record", func(tx *sql.Tx) error {
+		var head audit.Head
+		err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit_events ORDER BY seq DESC LIMIT 1`).Scan(&head.Seq, &head.Hash)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		rows, err := plan(head)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if err := insertAudit(ctx, tx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func insertAudit(ctx context.Context, tx *sql.Tx, r audit.Row) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO audit_events (`+auditColumns+`, prev_hash, hash)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		r.Seq, micros(r.At), r.WorkspaceID, r.ActorKind, r.ActorID, r.Actor, r.Address, r.SandboxID, r.Action, r.Target, r.Outcome,
+		audit.DurationMicros(r.Duration), r.Digest, r.ApprovalID, r.RequestID, r.Detail, r.IntentSeq, r.PrevHash, r.Hash)
+	switch {
+	case err != nil:
+		return err
+	case r.Outcome == audit.Started:
+		_, err = tx.ExecContext(ctx, `INSERT INTO audit_open (seq) VALUES (?)`, r.Seq)
+	case r.IntentSeq != 0:
+		_, err = tx.ExecContext(ctx, `DELETE FROM audit_open WHERE seq = ?`, r.IntentSeq)
+	}
+	return err
+}
+
+// AuditEvents gives a page, newest first. A workspace's page also has what its members did to their sessions, which
+// belong to no workspace.
+func (s *Store) AuditEvents(ctx context.Context, f audit.Filter) ([]audit.Event, error) {
+	query, args := `SELECT `+auditColumns+` FROM audit_events WHERE 1 = 1`, []any{}
+	and := func(cond string, values ...any) {
+		query, args = query+" AND "+cond, append(args, values...)
+	}
+	if f.WorkspaceID != "" {
+		and(`(workspace_id = ? OR workspace_id = '' AND action LIKE 'session.%'
+			AND actor_id IN (SELECT user_id FROM members WHERE workspace_id = ?))`, f.WorkspaceID, f.WorkspaceID)
+	}
+	if !f.From.IsZero() {
+		and(`at >= ?`, micros(f.From))
+	}
+	if !f.To.IsZero() {
+		and(`at < ?`, micros(f.To))
+	}
+	if f.Actor != "" {
+		and(`actor = ?`, f.Actor)
+	}
+	if f.Action != "" {
+		if strings.HasSuffix(f.Action, ".") {
+			and(`action LIKE ? ESCAPE '\'`, likeEscape(f.Action)+"%")
+		} else {
+			and(`action = ?`, f.Action)
+		}
+	}
+	if f.SandboxID != "" {
+		and(`sandbox_id = ?`, f.SandboxID)
+	}
+	if f.Q != "" {
+		like := "%" + likeEscape(f.Q) + "%"
+		and(`(actor LIKE ? ESCAPE '\' OR target LIKE ? ESCAPE '\' OR detail LIKE ? ESCAPE '\')`, like, like, like)
+	}
+	if f.BeforeSeq > 0 {
+		and(`seq < ?`, f.BeforeSeq)
+	}
+	rows, err := s.ro.QueryContext(ctx, query+` ORDER BY seq DESC LIMIT ?`, append(args, f.Limit)...)
+	return collect(rows, err, "list the record", scanEvent)
+}
+
+func likeEscape(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(s)
+}
+
+// AuditRows gives rows of the chain after a seq, oldest first.
+func (s *Store) AuditRows(ctx context.Context, after int64, limit int) ([]audit.Row, error) {
+	rows, err := s.ro.QueryContext(ctx, `SELECT `+auditColumns+`, prev_hash, hash FROM audit_events WHERE seq > ? ORDER BY seq LIMIT ?`, after, limit)
+	return collect(rows, err, "read the record", func(scan func(...any) error) (r audit.Row, err error) {
+		r.Event, err = scanEventAnd(scan, &r.PrevHash, &r.Hash)
+		return r, err
+	})
+}
+
+// OpenIntents gives intents without an outcome that were written before a moment, oldest first.
+func (s *Store) OpenIntents(ctx context.Context, before time.Time) ([]audit.Event, error) {
+	rows, err := s.ro.QueryContext(ctx, `SELECT `+auditColumns+` FROM audit_events WHERE seq IN (SELECT seq FROM audit_open) AND at < ?
+		ORDER BY seq`, micros(before))
+	return collect(rows, err, "list open intents", scanEvent)
+}
