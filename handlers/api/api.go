@@ -1,0 +1,143 @@
+// Package api owns the REST face under /v1: JSON only, API keys only, JSON errors only. It must never read a cookie as a
+// sign-in, decide a permission on its own, or reach a sandbox other than through the service that it is given.
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sandgate/auth"
+	"sandgate/internal/webhost"
+	"sandgate/internal/workspace"
+	"sandgate/sandbox/agent"
+	"sandgate/sandbox/term"
+)
+
+// Keys tells whose key a request bears and puts refusals on record.
+type Keys interface {
+	KeyActor(ctx context.Context, secret, address, requestID string) (auth.Actor, error)
+	// Require refuses an actor who has none of the permissions, and puts that on record.
+	Require(ctx context.Context, a auth.Actor, action, sandboxID string, anyOf ...auth.Permission) error
+	Guard(ctx context.Context, a auth.Actor, p auth.Permission) (context.Context, context.CancelFunc)
+}
+
+// Sandboxes makes, lists and ends sandboxes.
+type Sandboxes interface {
+	CreateSandbox(ctx context.Context, a auth.Actor, o workspace.CreateOptions) (workspace.Sandbox, error)
+	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
+	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+}
+
+// Commands runs programs inside and reads their output back.
+type Commands interface {
+	RunCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec, out agent.Output) (agent.Exit, error)
+	StartCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec) (agent.Command, error)
+	Commands(ctx context.Context, a auth.Actor, id string) ([]agent.Command, error)
+	Command(ctx context.Context, a auth.Actor, id, cmd string) (agent.Command, error)
+	CommandLogs(ctx context.Context, a auth.Actor, id, cmd string, stdoutFrom, stderrFrom int64) (stdout, stderr []byte, c agent.Command, err error)
+	FollowCommand(ctx context.Context, a auth.Actor, id, cmd string, stdoutFrom, stderrFrom int64, out agent.Output) (agent.Exit, error)
+	CommandStdin(ctx context.Context, a auth.Actor, id, cmd string, data []byte, eof bool) error
+	KillCommand(ctx context.Context, a auth.Actor, id, cmd, signal string) error
+}
+
+// Files reads and changes files inside. Paths are bytes.
+type Files interface {
+	StatFile(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error)
+	ListFiles(ctx context.Context, a auth.Actor, id string, path []byte, cursor string, limit, depth int) (agent.Listing, error)
+	ReadFile(ctx context.Context, a auth.Actor, id string, path []byte, offset, length int64) (agent.FileInfo, io.ReadCloser, error)
+	ArchiveFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string) (io.ReadCloser, error)
+	WriteFile(ctx context.Context, a auth.Actor, id string, path []byte, body io.Reader, o agent.WriteOptions) (agent.FileInfo, error)
+	MakeDirectory(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error)
+	MoveFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
+	DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error
+}
+
+// Terminals opens terminals and carries their viewers.
+type Terminals interface {
+	OpenTerminal(ctx context.Context, a auth.Actor, id string, p agent.PTYSpec) (workspace.Terminal, error)
+	Terminals(ctx context.Context, a auth.Actor, id string) ([]workspace.Terminal, error)
+	Terminal(ctx context.Context, a auth.Actor, id, pty string) (workspace.Terminal, error)
+	CloseTerminal(ctx context.Context, a auth.Actor, id, pty string) error
+	ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error
+}
+
+// Service is what the REST face asks for; workspace.Service is one.
+type Service interface {
+	Keys
+	Sandboxes
+	Commands
+	Files
+	Terminals
+}
+
+// Options are what New needs.
+type Options struct {
+	Service Service
+	Names   *webhost.Names // which hosts and origins a websocket may name
+	Log     *slog.Logger
+	// ClientIP tells the address of a client, for the record; nil: the peer of the connection.
+	ClientIP func(*http.Request) string
+	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
+	KeepAlive time.Duration
+}
+
+// server holds what the handlers share. It has no state of its own beyond that, so it is safe for concurrent use.
+type server struct {
+	svc       Service
+	log       *slog.Logger
+	clientIP  func(*http.Request) string
+	keepAlive time.Duration
+	names     *webhost.Names
+}
+
+// New makes the handler of everything under /v1. Mount it for all methods at "/v1" and below, without stripping the prefix.
+func New(o Options) (http.Handler, error) {
+	if o.Service == nil {
+		return nil, errors.New("api: a service is required")
+	}
+	if o.Log == nil || o.Names == nil {
+		return nil, errors.New("api: a logger and names are required")
+	}
+	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names}
+	if s.clientIP == nil {
+		s.clientIP = peer
+	}
+	if s.keepAlive == 0 {
+		s.keepAlive = 25 * time.Second
+	}
+	return s.echo(), nil
+}
+
+// echo builds the router: middleware outermost first, then the table.
+func (s *server) echo() *echo.Echo {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.HTTPErrorHandler = s.writeError
+	e.Pre(s.identify) // before routing, so that a path without a route bears the id and headers too
+	e.Use(s.recovered, s.authenticate, refuseOptions)
+	for _, r := range s.routes() {
+		h := s.permit(r)
+		e.Add(r.method, r.path, h)
+		if r.method == http.MethodGet && !r.stream {
+			e.Add(http.MethodHead, r.path, h)
+		}
+	}
+	return e
+}
+
+// peer is the address of the other end of the connection.
+func peer(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

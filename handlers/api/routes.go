@@ -1,0 +1,68 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"sandgate/auth"
+)
+
+// route is one call: its place, the action that a refusal is recorded as, and who may make it.
+type route struct {
+	method, path string
+	action       string
+	need         []auth.Permission // any one of them; nil: every key that is valid
+	stream       bool              // answers for as long as it likes; has no HEAD
+	run          echo.HandlerFunc
+}
+
+// The permission sets of the table. A person or key without any of them is refused before a body is read.
+var (
+	anyKey = []auth.Permission(nil)
+	see    = []auth.Permission{auth.SandboxesRead, auth.SandboxesManage}
+	read   = []auth.Permission{auth.SandboxesRead}
+	run    = []auth.Permission{auth.SandboxesRun}
+	end    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
+)
+
+// routes is the table of all calls.
+func (s *server) routes() []route {
+	const one, cmd, pty = "/v1/sandboxes/:id", "/v1/sandboxes/:id/commands/:cmd", "/v1/sandboxes/:id/ptys/:pty"
+	return []route{
+		{http.MethodGet, "/v1/nodes", "node.list", anyKey, false, s.nodes},
+		{http.MethodGet, "/v1/admin/me", "key.read", anyKey, false, s.me},
+		{http.MethodGet, "/v1/knowledge-bases", "knowledge_base.list", anyKey, false, s.knowledgeBases},
+
+		{http.MethodPost, "/v1/sandboxes", "sandbox.create", run, false, s.createSandbox},
+		{http.MethodGet, "/v1/sandboxes", "sandbox.list", see, false, s.listSandboxes},
+		{http.MethodGet, one, "sandbox.read", see, false, s.getSandbox},
+		{http.MethodDelete, one, "sandbox.kill", end, false, s.deleteSandbox},
+
+		{http.MethodPost, one + "/commands", "command.run", run, true, s.postCommand},
+		{http.MethodGet, one + "/commands", "command.list", read, false, s.listCommands},
+		{http.MethodGet, cmd, "command.read", read, false, s.getCommand},
+		{http.MethodGet, cmd + "/logs", "command.read", read, false, s.commandLogs},
+		{http.MethodGet, cmd + "/stream", "command.read", read, true, s.followCommand},
+		{http.MethodPost, cmd + "/stdin", "command.stdin", run, false, s.commandStdin},
+		{http.MethodPost, cmd + "/kill", "command.kill", run, false, s.killCommand},
+
+		{http.MethodGet, one + "/files", "file.read", read, false, s.readFile},
+		{http.MethodPost, one + "/files", "file.write", run, false, s.writeFile},
+		{http.MethodDelete, one + "/files", "file.delete", run, false, s.deleteFile},
+		{http.MethodGet, one + "/files/list", "file.list", read, false, s.listFiles},
+		{http.MethodGet, one + "/files/stat", "file.list", read, false, s.statFile},
+		{http.MethodPost, one + "/files/mkdir", "file.mkdir", run, false, s.makeDirectory},
+		{http.MethodPost, one + "/files/move", "file.move", run, false, s.moveFile},
+		{http.MethodGet, one + "/files/raw", "file.read", read, false, s.getRaw},
+		{http.MethodPut, one + "/files/raw", "file.write", run, false, s.putRaw},
+		{http.MethodGet, one + "/files/archive", "file.read", read, true, s.archive},
+
+		{http.MethodPost, one + "/ptys", "terminal.open", run, false, s.openTerminal},
+		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
+		{http.MethodGet, pty, "terminal.list", read, false, s.getTerminal},
+		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
+		// The websocket is refused after its upgrade, with a close code: the service does that.
+		{http.MethodGet, pty + "/ws", "terminal.view", anyKey, true, s.viewTerminal},
+	}
+}

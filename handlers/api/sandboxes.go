@@ -1,0 +1,217 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sandgate/internal/fault"
+	"sandgate/internal/workspace"
+	"sandgate/sandbox"
+)
+
+// Bounds of what a caller may write about a sandbox.
+const (
+	maxLabel    = 200 // characters
+	maxMetadata = 32  // entries
+	maxUser     = 65  // bytes: a user and a group
+)
+
+// later is what an option whose part is not there yet is refused with: it must never be taken and ignored.
+const later = "is not available in this version"
+
+type sandboxBody struct {
+	ID           sandbox.ID        `json:"id"`
+	Status       sandbox.Status    `json:"status"`
+	Reason       *string           `json:"reason"`
+	CreatedAt    string            `json:"created_at"`
+	LastActivity string            `json:"last_activity"`
+	Label        *string           `json:"label"`
+	Persistent   bool              `json:"persistent"`
+	Image        string            `json:"image"`
+	Owner        ownerBody         `json:"owner"`
+	ExpiresAt    *string           `json:"expires_at"`
+	Idle         idleBody          `json:"idle"`
+	Resources    sandbox.Resources `json:"resources"`
+	Network      networkBody       `json:"network"`
+	Approval     approvalBody      `json:"approval"`
+	Metadata     map[string]string `json:"metadata"`
+}
+
+type ownerBody struct {
+	Kind string `json:"kind"` // "person" or "key"
+	Name string `json:"name"`
+}
+
+type idleBody struct {
+	Since        string   `json:"since"`
+	AliveBecause []string `json:"alive_because"`
+	Action       string   `json:"action"` // what happens when it stays idle; "none" in this version
+	At           *string  `json:"at"`
+}
+
+type networkBody struct {
+	Mode  string   `json:"mode"`
+	Allow []string `json:"allow"`
+}
+
+type approvalBody struct {
+	Command  string `json:"command"`
+	Write    string `json:"write"`
+	Terminal string `json:"terminal"`
+	Network  string `json:"network"`
+	Port     string `json:"port"`
+}
+
+func toSandbox(s workspace.Sandbox) sandboxBody {
+	b := sandboxBody{
+		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
+		Label: orNull(s.Label), Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
+		Idle:      idleBody{Since: stamp(s.LastActivity), AliveBecause: []string{}, Action: "none"},
+		Resources: s.Resources,
+		Network:   networkBody{Mode: "none", Allow: []string{}},
+		Approval:  approvalBody{Command: "allow", Write: "allow", Terminal: "allow", Network: "allow", Port: "allow"},
+		Metadata:  s.Metadata,
+	}
+	if b.Metadata == nil {
+		b.Metadata = map[string]string{}
+	}
+	return b
+}
+
+// createSandbox: POST /v1/sandboxes.
+func (s *server) createSandbox(c echo.Context) error {
+	o, err := readObject(c, smallBody)
+	if err != nil {
+		return err
+	}
+	opts := workspace.CreateOptions{
+		Label:     o.line("label", maxLabel),
+		Image:     o.line("image", 128),
+		Cwd:       string(o.path("cwd", false)),
+		User:      o.word("user", maxUser),
+		Env:       o.environment("env"),
+		Metadata:  o.texts("metadata", maxMetadata, 256, 1024),
+		Resources: o.resources("resources"),
+	}
+	o.notYet()
+	opts.IdempotencyKey = idempotencyKey(c, o)
+	if err := o.check(); err != nil {
+		return err
+	}
+	sb, err := s.svc.CreateSandbox(c.Request().Context(), actor(c), opts)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, toSandbox(sb))
+}
+
+// resources gives what is asked for; what is absent stays zero and takes the default. Ceilings are the service's.
+func (o *object) resources(name string) sandbox.Resources {
+	n := o.nested(name)
+	if n == nil {
+		return sandbox.Resources{}
+	}
+	const most = 1 << 24 // MiB or tasks: far above every machine, far below an overflow
+	return sandbox.Resources{
+		CPU:      n.number("cpu", 4096),
+		MemoryMB: n.whole("memory_mb", 1, most, 0),
+		DiskMB:   n.whole("disk_mb", 1, most, 0),
+		PIDs:     n.whole("pids", 1, most, 0),
+	}
+}
+
+// notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
+func (o *object) notYet() {
+	for _, name := range []string{"persistent", "platform_key"} {
+		if o.flag(name, false) {
+			o.fail(name, later)
+		}
+	}
+	if !o.flag("keep_while_busy", true) {
+		o.fail("keep_while_busy", later)
+	}
+	if len(o.texts("secrets", 256, 256, 64<<10)) > 0 {
+		o.fail("secrets", later)
+	}
+	for _, name := range []string{"idle_timeout", "max_lifetime", "snapshot_id"} {
+		if o.has(name) {
+			o.fail(name, later)
+		}
+	}
+	if n := o.nested("network"); n != nil {
+		if mode := n.oneOf("mode", "none", "none", "public", "allow-list"); mode != "none" {
+			n.fail("mode", later+": none is the only mode")
+		}
+		if v, ok := n.get("allow"); ok && strings.Join(strings.Fields(string(v)), "") != "[]" {
+			n.fail("allow", later)
+		}
+	}
+	if n := o.nested("approval"); n != nil {
+		for _, name := range []string{"command", "write", "terminal", "network", "port"} {
+			if n.oneOf(name, "allow", "allow", "ask", "deny") != "allow" {
+				n.fail(name, later+": allow is the only choice")
+			}
+		}
+	}
+}
+
+// idempotencyKey reads the header; a second create with the same key gives the sandbox of the first.
+func idempotencyKey(c echo.Context, o *object) string {
+	const header = "Idempotency-Key"
+	key := c.Request().Header.Get(header)
+	if len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		o.fail(header, "must be at most 255 printable ASCII characters")
+	}
+	return key
+}
+
+// listSandboxes: GET /v1/sandboxes. A bare array, as the official client reads it.
+func (s *server) listSandboxes(c echo.Context) error {
+	list, err := s.svc.Sandboxes(c.Request().Context(), actor(c))
+	if err != nil {
+		return err
+	}
+	out := make([]sandboxBody, 0, len(list))
+	for _, sb := range list {
+		out = append(out, toSandbox(sb))
+	}
+	return writeJSON(c, http.StatusOK, out)
+}
+
+// getSandbox: GET /v1/sandboxes/{id}.
+func (s *server) getSandbox(c echo.Context) error {
+	sb, err := s.svc.Sandbox(c.Request().Context(), actor(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, toSandbox(sb))
+}
+
+// deleteSandbox: DELETE /v1/sandboxes/{id}. One that is gone already is a success: the client's with block deletes again.
+func (s *server) deleteSandbox(c echo.Context) error {
+	if err := s.svc.KillSandbox(c.Request().Context(), actor(c), c.Param("id")); err != nil {
+		return err
+	}
+	return done(c)
+}
+
+// refuseApprovalID: an approval cannot exist in this version, so a call that names one must not run without it.
+func refuseApprovalID(c echo.Context) error {
+	if c.Request().Header.Get("Approval-Id") != "" {
+		return fault.Field("Approval-Id", later)
+	}
+	return nil
+}
+
+// stamp writes a time as RFC 3339 in UTC, to the microsecond.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
