@@ -53,11 +53,12 @@ func Runsc(t testing.TB) string {
 	if p := os.Getenv("SANDGATE_RUNSC"); p != "" {
 		return p
 	}
-	p := filepath.Join(CacheDir(), "runsc", "runsc")
-	if _, err := os.Stat(p); err != nil {
-		missing(t, NeedRunsc, "no runsc at "+p+`: "make prepare" builds it`)
+	pattern := filepath.Join(CacheDir(), "runsc-*", "runsc") // the directory's name is the version's
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		missing(t, NeedRunsc, "no runsc at "+pattern+`: "make prepare" builds it`)
 	}
-	return p
+	return found[len(found)-1]
 }
 
 // Image gives the directory of the root filesystem named base, and checks that runsc is there too.

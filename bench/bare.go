@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// bare runs runsc without the product around it: the image, the flags and the configuration are those of a sandbox that the
+// product made, its network namespace is there already, and `sleep` takes the place of the agent.
+type bare struct {
+	ctx    context.Context
+	srv    *server
+	like   string // id of the sandbox that it is like
+	runsc  string
+	flags  []string
+	config map[string]any
+	dir    string // state and bundles
+	count  int
+}
+
+func newBare(ctx context.Context, srv *server) (*bare, error) {
+	b := &bare{ctx: ctx, srv: srv}
+	var err error
+	if b.like, err = srv.create(); err != nil {
+		return nil, err
+	}
+	if err := b.learn(); err != nil {
+		return nil, err
+	}
+	// On tmpfs, as the product's own.
+	if b.dir, err = os.MkdirTemp("/run", "sandgate-bench-"); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// learn reads program and flags from the sentry's command line, and the configuration from its bundle.
+func (b *bare) learn() error {
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	for _, dir := range procs {
+		text, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || !bytes.Contains(text, []byte(b.like)) {
+			continue
+		}
+		args := strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+		boot := slices.Index(args, "boot")
+		if boot < 1 {
+			continue
+		}
+		if b.runsc, err = os.Readlink(filepath.Join(dir, "exe")); err != nil {
+			return err
+		}
+		for _, flag := range args[1:boot] {
+			name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+			// Those with a place or a descriptor of that one sandbox.
+			if slices.Contains([]string{"root", "log", "debug-log", "panic-log", "user-log", "overlay2"}, name) || strings.HasSuffix(name, "-fd") {
+				continue
+			}
+			b.flags = append(b.flags, flag)
+		}
+	}
+	if b.runsc == "" {
+		return errors.New("no sentry found to be like")
+	}
+	bundles, err := filepath.Glob(filepath.Join(b.srv.data, "sandboxes", "*"+b.like, "bundle", "config.json"))
+	if err != nil || len(bundles) != 1 {
+		return fmt.Errorf("no bundle of %s: %v %w", b.like, bundles, err)
+	}
+	text, err := os.ReadFile(bundles[0])
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &b.config); err != nil {
+		return err
+	}
+	process, ok := b.config["process"].(map[string]any)
+	if !ok {
+		return errors.New("the bundle has no process")
+	}
+	process["args"] = []string{"/bin/sleep", "1000000"}
+	if linux, ok := b.config["linux"].(map[string]any); ok {
+		delete(linux, "cgroupsPath") // limits are the product's work
+	}
+	return nil
+}
+
+// container is one bare sandbox.
+type container struct {
+	b  *bare
+	id string
+}
+
+func (b *bare) command(flags []string, args ...string) *exec.Cmd {
+	all := slices.Concat([]string{"--root=" + filepath.Join(b.dir, "root")}, b.flags, flags, args)
+	return exec.CommandContext(b.ctx, b.runsc, all...)
+}
+
+// run runs it with files for output: what a sandbox inherits must not be a pipe that somebody reads to its end.
+func (b *bare) run(cmd *exec.Cmd) error {
+	log, err := os.CreateTemp(b.dir, "log-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close(); _ = os.Remove(log.Name()) }()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, text)
+	}
+	return nil
+}
+
+// create makes and starts one. The bundle is part of what is timed; it is a small file.
+func (b *bare) create() (*container, error) {
+	b.count++
+	c := &container{b: b, id: fmt.Sprintf("bare%04d", b.count)}
+	bundle, overlay := filepath.Join(b.dir, c.id), filepath.Join(b.srv.data, c.id)
+	for _, dir := range []string{bundle, overlay} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	text, err := json.Marshal(b.config)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o644); err != nil {
+		return nil, err
+	}
+	if err := b.run(b.command([]string{"--overlay2=root:dir=" + overlay + ",size=4096m"}, "create", "--bundle", bundle, c.id)); err != nil {
+		return nil, err
+	}
+	return c, b.run(b.command(nil, "start", c.id))
+}
+
+func (c *container) exec(command string) error {
+	return c.b.run(c.b.command(nil, "exec", c.id, "sh", "-c", command))
+}
+
+func (c *container) delete() error {
+	err := c.b.run(c.b.command(nil, "delete", "--force", c.id))
+	return errors.Join(err, os.RemoveAll(filepath.Join(c.b.dir, c.id)), os.RemoveAll(filepath.Join(c.b.srv.data, c.id)))
+}
+
+// close removes what is left of the run; runsc keeps a mount in its state that has to go first.
+func (b *bare) close() error {
+	mounts, _ := filepath.Glob(filepath.Join(b.dir, "root", "null-netns*"))
+	for _, m := range mounts {
+		_ = exec.Command("umount", m).Run() // not one where this version makes none
+	}
+	return errors.Join(b.srv.kill(b.like), os.RemoveAll(b.dir))
+}

@@ -1,0 +1,130 @@
+// Command bench owns the figures of the README: it drives the built server from outside and compares each figure with bare
+// runsc, measured in turn in the same run. It must never import the product: it measures what users get.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+)
+
+// row is one line of bench/latest.json. Ratio is value / reference, for a throughput reference / value: smaller is better.
+type row struct {
+	Value     float64 `json:"value"`
+	Unit      string  `json:"unit"`
+	Reference float64 `json:"reference,omitempty"`
+	Ratio     float64 `json:"ratio,omitempty"`
+}
+
+// bench is one run: the product's server and, beside it, bare runsc with the same image and flags.
+type bench struct {
+	ctx  context.Context
+	srv  *server
+	bare *bare
+	rows map[string]row
+}
+
+// measurements in the order of the table.
+var measurements = []struct {
+	name string
+	run  func(*bench) error
+}{
+	{"create_cold", (*bench).createCold},
+	{"exec", (*bench).exec},
+	{"idle_memory", (*bench).idleMemory},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	out := flag.String("out", "", "file to write the rows to, as JSON; rows that are not measured now are kept")
+	only := flag.String("only", "", "comma-separated names of rows; all by default")
+	flag.Parse()
+	var names []string
+	if *only != "" {
+		names = strings.Split(*only, ",")
+	}
+
+	b := &bench{ctx: ctx, rows: map[string]row{}}
+	if b.srv, err = startServer(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.srv.close()) }()
+	if b.bare, err = newBare(ctx, b.srv); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.bare.close()) }()
+
+	for _, m := range measurements {
+		if names != nil && !slices.Contains(names, m.name) {
+			continue
+		}
+		fmt.Fprintln(os.Stderr, "measuring", m.name)
+		if err := m.run(b); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	b.print()
+	if *out == "" {
+		return nil
+	}
+	return b.write(*out)
+}
+
+func (b *bench) print() {
+	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "name\tours\tbare runsc\tunit\tratio\t")
+	for _, m := range measurements {
+		for name, r := range b.rows {
+			if name == m.name {
+				_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%s\t%.2f\t\n", name, r.Value, r.Reference, r.Unit, r.Ratio)
+			}
+		}
+	}
+	_ = w.Flush()
+}
+
+// write merges the rows into what the file holds.
+func (b *bench) write(path string) error {
+	all := map[string]row{}
+	old, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		if err := json.Unmarshal(old, &all); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	for name, r := range b.rows {
+		all[name] = r
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// pair keeps a row of two medians where smaller is better.
+func (b *bench) pair(name, unit string, ours, reference []float64) {
+	v, r := median(ours), median(reference)
+	b.rows[name] = row{Value: round(v), Unit: unit, Reference: round(r), Ratio: round(v / r)}
+}

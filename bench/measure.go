@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How often each figure is taken. Ours and the reference alternate, so that a busy moment of the machine hits both.
+const (
+	createRounds = 25
+	execRounds   = 300
+	idleCount    = 20
+)
+
+// createCold: POST create and POST `echo hi`, against bare create, start and exec with the namespace ready-made.
+func (b *bench) createCold() error {
+	var ours, reference []float64
+	for range createRounds {
+		begin := time.Now()
+		id, err := b.srv.create()
+		if err != nil {
+			return err
+		}
+		if err := b.srv.exec(id, "echo hi"); err != nil {
+			return err
+		}
+		ours = append(ours, ms(begin))
+		if err := b.srv.kill(id); err != nil {
+			return err
+		}
+
+		begin = time.Now()
+		c, err := b.bare.create()
+		if err != nil {
+			return err
+		}
+		if err := c.exec("echo hi"); err != nil {
+			return err
+		}
+		reference = append(reference, ms(begin))
+		if err := c.delete(); err != nil {
+			return err
+		}
+	}
+	b.pair("create_cold", "ms", ours, reference)
+	return nil
+}
+
+// exec: POST `true` over one kept connection, against `runsc exec sh -c true`.
+func (b *bench) exec() (err error) {
+	id, err := b.srv.create()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.srv.kill(id)) }()
+	c, err := b.bare.create()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.delete()) }()
+
+	var ours, reference []float64
+	for i := range execRounds + 10 {
+		begin := time.Now()
+		if err := b.srv.exec(id, "true"); err != nil {
+			return err
+		}
+		our := ms(begin)
+		begin = time.Now()
+		if err := c.exec("true"); err != nil {
+			return err
+		}
+		if i >= 10 { // the first ones warm up
+			ours, reference = append(ours, our), append(reference, ms(begin))
+		}
+	}
+	b.pair("exec", "ms", ours, reference)
+	return nil
+}
+
+// idleMemory: proportional set size of everything that belongs to a sandbox, over 20 idle ones at once, the bridge included.
+func (b *bench) idleMemory() (err error) {
+	var ids []string
+	defer func() {
+		for _, id := range ids {
+			err = errors.Join(err, b.srv.kill(id))
+		}
+	}()
+	for range idleCount {
+		id, err := b.srv.create()
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+		if err := b.srv.exec(id, "true"); err != nil { // the bridge is up
+			return err
+		}
+	}
+	ours, err := memoryOf(ids)
+	if err != nil {
+		return err
+	}
+	for len(ids) > 0 { // they would share pages with the reference
+		if err := b.srv.kill(ids[0]); err != nil {
+			return err
+		}
+		ids = ids[1:]
+	}
+
+	var bare []string
+	for range idleCount {
+		c, err := b.bare.create()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.delete()) }()
+		bare = append(bare, c.id)
+		if err := c.exec("true"); err != nil {
+			return err
+		}
+	}
+	reference, err := memoryOf(bare)
+	if err != nil {
+		return err
+	}
+	b.pair("idle_memory", "MiB", []float64{ours / idleCount}, []float64{reference / idleCount})
+	return nil
+}
+
+// memoryOf sums the proportional set size, in MiB, of every process whose command line names one of the ids.
+func memoryOf(ids []string) (float64, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, err
+	}
+	var total float64
+	seen := map[string]bool{}
+	for _, dir := range dirs {
+		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue // gone meanwhile
+		}
+		i := slices.IndexFunc(ids, func(id string) bool { return bytes.Contains(cmdline, []byte(id)) })
+		if i < 0 {
+			continue
+		}
+		seen[ids[i]] = true
+		rollup, err := os.ReadFile(filepath.Join(dir, "smaps_rollup"))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(rollup)) {
+			if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+				kib, err := strconv.ParseFloat(f[1], 64)
+				if err != nil {
+					return 0, err
+				}
+				total += kib / 1024
+			}
+		}
+	}
+	if len(seen) != len(ids) {
+		return 0, fmt.Errorf("only %d of %d sandboxes have processes", len(seen), len(ids))
+	}
+	return total, nil
+}
+
+func ms(begin time.Time) float64 { return float64(time.Since(begin).Microseconds()) / 1000 }
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+func round(v float64) float64 { return math.Round(v*100) / 100 }
