@@ -1,0 +1,169 @@
+package runsc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+)
+
+// bridgePipe is the size of the pipes of a bridge for bulk bytes.
+const bridgePipe = 1 << 20
+
+// Dial implements sandbox.Runtime: it starts a program inside that connects its stdin and stdout to the agent's socket.
+func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWriteCloser, error) {
+	if err := check(id); err != nil {
+		return nil, err
+	}
+	st, err := r.load(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.NotFound, "Sandbox not found")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bridge to %s: %w", id, err)
+	}
+	if !st.Sentry.alive() {
+		return nil, fault.New(fault.SandboxDied, "The sandbox has died.")
+	}
+	args := append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")
+	if bulk {
+		args = append(args, "--bulk")
+	}
+	b, err := r.startBridge(ctx, args)
+	if err != nil {
+		return nil, fmt.Errorf("bridge to %s: %w", id, err)
+	}
+	return b, nil
+}
+
+// bridge is a running exec client. Its end is seen through a pidfd by the shared watcher, so that an idle bridge costs
+// no thread of the server. It is not killed with the server: the end of its stdin ends it.
+type bridge struct {
+	in, out *os.File
+	cmd     *exec.Cmd
+	stderr  *tail
+	once    sync.Once
+	reaped  chan struct{}
+}
+
+func (r *Runtime) startBridge(ctx context.Context, args []string) (_ *bridge, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		_, _ = inR.Close(), inW.Close()
+		return nil, err
+	}
+	for _, f := range []*os.File{inW, outR} {
+		if c, err := f.SyscallConn(); err == nil {
+			// More than the default where the system grants it; Fd() would make the pipe block a thread.
+			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
+		}
+	}
+	b := &bridge{in: inW, out: outR, stderr: &tail{}, reaped: make(chan struct{})}
+	b.cmd = exec.Command(r.o.Binary, args...)
+	b.cmd.Dir = "/"
+	b.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "GOMAXPROCS=2"}
+	b.cmd.Stdin, b.cmd.Stdout, b.cmd.Stderr = inR, outW, b.stderr
+	b.cmd.WaitDelay = time.Second
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = b.cmd.Start()
+	_, _ = inR.Close(), outW.Close()
+	if err != nil {
+		_, _ = inW.Close(), outR.Close()
+		return nil, err
+	}
+	gone, stop, err := r.watch.process(b.cmd.Process.Pid)
+	if err != nil {
+		_ = b.cmd.Process.Kill()
+		_ = b.cmd.Wait()
+		_, _ = inW.Close(), outR.Close()
+		return nil, err
+	}
+	go func() {
+		defer close(b.reaped)
+		<-gone
+		stop()
+		_ = b.cmd.Wait() // does not block: the process has ended
+	}()
+	return b, nil
+}
+
+// Read gives bytes from the agent. When the exec client itself failed, its reason stands in place of a bare io.EOF.
+func (b *bridge) Read(p []byte) (int, error) {
+	n, err := b.out.Read(p)
+	if err == io.EOF && n == 0 { //nolint:errorlint // os.File gives io.EOF itself
+		select {
+		case <-b.reaped:
+			if text := b.stderr.String(); text != "" && b.cmd.ProcessState != nil && !b.cmd.ProcessState.Success() {
+				return 0, fmt.Errorf("bridge ended: %s: %s: %w", b.cmd.ProcessState, text, io.EOF)
+			}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return n, err
+}
+
+// Write sends bytes to the agent.
+func (b *bridge) Write(p []byte) (int, error) { return b.in.Write(p) }
+
+// Close ends the exec client and waits until it is reaped: politely by the end of its stdin, then by a signal.
+func (b *bridge) Close() error {
+	b.once.Do(func() {
+		_ = b.in.Close()
+		_ = b.out.Close()
+		select {
+		case <-b.reaped:
+		case <-time.After(250 * time.Millisecond):
+			_ = b.cmd.Process.Kill()
+			<-b.reaped
+		}
+	})
+	return nil
+}
+
+// tail keeps the first bytes of a program's complaints.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p[:min(len(p), 1024-len(t.b))]...)
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}
+
+// answers opens a bridge and closes it as soon as the agent's socket accepted it, or says why it did not.
+func (r *Runtime) answers(ctx context.Context, id sandbox.ID) error {
+	cmd := exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// Its stdin is empty, so the bridge ends at once; success means that the sandbox could start a program.
+	return cmd.Run()
+}

@@ -1,0 +1,125 @@
+package runsc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+
+	"golang.org/x/sys/unix"
+
+	"sandgate/sandbox"
+	"sandgate/sandbox/image"
+)
+
+// Remove implements sandbox.Runtime: every undo of a creation, each tried, in reverse.
+func (r *Runtime) Remove(ctx context.Context, id sandbox.ID) error {
+	if err := check(id); err != nil {
+		return err
+	}
+	err := undoAll(ctx, id, r.steps(sandbox.Spec{ID: id}, image.Image{}))
+	if err != nil {
+		err = fmt.Errorf("remove sandbox %s: %w", id, err)
+	}
+	return errors.Join(err, r.leaveHost())
+}
+
+// leaveHost takes away what all sandboxes share once there is none: the tmpfs and the parent cgroups. A creation that is
+// under way, here or in another process, keeps it.
+func (r *Runtime) leaveHost() error {
+	r.parent.Lock()
+	defer r.parent.Unlock()
+	lock, err := os.OpenFile(filepath.Join(r.boxesDir(), ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("remove shared state: %w", err)
+	}
+	defer func() { _ = lock.Close() }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil // somebody is creating
+	}
+	ids, err := r.found(false)
+	if err != nil || len(ids) > 0 {
+		return err
+	}
+	r.cg.removeParent()
+	mounts, err := mountsBelow(r.instDir())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	// In reverse: runsc pins an empty network namespace for its file servers inside the tmpfs.
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", mounts[i], err))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, os.RemoveAll(r.instDir()))
+		_ = os.Remove(r.o.RunDir) // stays while other installations use it
+	}
+	return errors.Join(errs...)
+}
+
+// Found implements sandbox.Runtime.
+func (r *Runtime) Found(ctx context.Context) ([]sandbox.ID, error) {
+	ids, err := r.found(true)
+	if err != nil {
+		return nil, fmt.Errorf("find sandboxes: %w", err)
+	}
+	return ids, ctx.Err()
+}
+
+var idInName = regexp.MustCompile(`sb[a-z0-9]{20}`)
+
+// found unites the traces: directories, cgroup leaves, runsc's state, and (if asked, it is slow) processes.
+func (r *Runtime) found(processes bool) ([]sandbox.ID, error) {
+	ids := map[sandbox.ID]bool{}
+	names, err := r.cg.leaves()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(r.boxesDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	for _, n := range names {
+		if id, ok := r.idOf(n); ok {
+			ids[id] = true
+		}
+	}
+	entries, err = os.ReadDir(r.root())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if m := idInName.FindString(e.Name()); m != "" {
+			ids[sandbox.ID(m)] = true
+		}
+	}
+	if processes {
+		_, args, err := r.strays("")
+		if err != nil {
+			return nil, err
+		}
+		for _, argv := range args {
+			for _, a := range argv {
+				if id := sandbox.ID(a); id.Valid() {
+					ids[id] = true
+				}
+			}
+		}
+	}
+	out := make([]sandbox.ID, 0, len(ids))
+	for id := range ids {
+		out = append(out, id)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out, nil
+}

@@ -1,0 +1,88 @@
+package runsc
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+	"sandgate/sandbox/image"
+)
+
+// idCount is how many user and group ids a sandbox has: 0 to 65535 inside.
+const idCount = 65536
+
+// capabilities are what root inside holds: those that a container engine usually gives, enough for apt, pip, sudo, su
+// and chown. gVisor's own kernel keeps them; the processes on the host hold none of them outside their user namespace.
+var capabilities = []string{
+	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
+	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+}
+
+var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// ociSpec is the sandbox's config.json. Annotations stay empty: runsc takes flags from them.
+func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
+	host := spec.Hostname
+	if !hostnamePattern.MatchString(host) {
+		host = "sandbox"
+	}
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: image.OwnerShift, Size: idCount}}
+	return &specs.Spec{
+		Version: "1.2.1",
+		Process: &specs.Process{
+			Args: []string{agent.GuestPath},
+			Cwd:  "/",
+			Env: []string{
+				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root", "TERM=xterm-256color",
+			},
+			User: specs.User{UID: 0, GID: 0},
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+			},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Soft: 8192, Hard: 65536},
+				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
+			},
+			// sudo and su must work inside. The host's processes of a sandbox have no-new-privileges all the same.
+			NoNewPrivileges: false,
+		},
+		// Read-only for the gofer; the overlay above it is writable and belongs to this sandbox alone.
+		Root:     &specs.Root{Path: rootfs, Readonly: false},
+		Hostname: host,
+		Mounts:   r.mounts(spec),
+		Linux: &specs.Linux{
+			CgroupsPath: r.cg.path(r.name(spec.ID)),
+			UIDMappings: ids,
+			GIDMappings: ids,
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
+			},
+		},
+	}
+}
+
+// mounts gives every writable place in memory a size and a number of files: without them a guest fills the sentry's
+// memory with empty files. /dev cannot be given any by configuration; what is written there counts as memory, too.
+func (r *Runtime) mounts(spec sandbox.Spec) []specs.Mount {
+	half := max(32, spec.Resources.MemoryMB/2)
+	tmpfs := func(dest, mode string, mb int64, inodes int) specs.Mount {
+		return specs.Mount{Destination: dest, Type: "tmpfs", Source: "tmpfs", Options: []string{
+			"nosuid", "nodev", "mode=" + mode, fmt.Sprintf("size=%dm", mb), fmt.Sprintf("nr_inodes=%d", inodes),
+		}}
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		tmpfs("/tmp", "1777", half, 65536),
+		tmpfs("/dev/shm", "1777", half, 4096),
+		tmpfs("/run", "0755", 32, 4096),
+		tmpfs("/.sandgate-run", "0700", 1, 64),
+		{Destination: agent.GuestPath, Type: "bind", Source: r.agent, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+	}
+}

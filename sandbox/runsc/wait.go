@@ -1,0 +1,160 @@
+package runsc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandgate/sandbox"
+)
+
+// Wait implements sandbox.Runtime. The sentry need not be our child: its end is seen through a pidfd, and why it ended
+// through the counters of its cgroup, which stays until Remove.
+func (r *Runtime) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error) {
+	if err := check(id); err != nil {
+		return sandbox.Death{}, err
+	}
+	st, err := r.load(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.absent(id)
+	}
+	if err != nil {
+		return sandbox.Death{}, fmt.Errorf("wait for %s: %w", id, err)
+	}
+	sentry, stopSentry, err := r.watch.exact(st.Sentry)
+	if errors.Is(err, unix.ESRCH) {
+		return r.reason(id, st, exitUnknown), nil
+	}
+	if err != nil {
+		return sandbox.Death{}, fmt.Errorf("wait for %s: %w", id, err)
+	}
+	defer stopSentry()
+	exit, err := st.Sentry.open()
+	if err != nil {
+		return r.reason(id, st, exitUnknown), nil
+	}
+	defer func() { _ = unix.Close(exit) }()
+	gofer, stopGofer, err := r.watch.exact(st.Gofer)
+	if err != nil { // without its file server a sandbox hangs
+		return r.end(ctx, id, st, exit)
+	}
+	defer stopGofer()
+	memory, stopMemory, err := r.watch.memory(r.cg, r.name(id))
+	if err != nil {
+		r.o.Log.Warn("memory events of a sandbox cannot be watched", "sandbox", string(id), "cause", err.Error())
+	} else {
+		defer stopMemory()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return sandbox.Death{}, ctx.Err()
+		case <-sentry:
+			return r.reason(id, st, exitCode(exit)), nil
+		case <-gofer:
+			return r.end(ctx, id, st, exit)
+		case <-memory:
+			if r.cg.events(r.name(id)).oomKills > 0 && !r.survives(ctx, id) {
+				return r.end(ctx, id, st, exit)
+			}
+		}
+	}
+}
+
+// absent tells what became of a sandbox of which there is no state of this boot.
+func (r *Runtime) absent(id sandbox.ID) (sandbox.Death, error) {
+	var old state
+	if readJSON(r.stateFile(id), &old) == nil && old.Boot != r.boot {
+		return sandbox.Death{Reason: sandbox.ReasonHostRestarted, Detail: "started in an earlier boot of the host"}, nil
+	}
+	return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: "there is no state of it"}, nil
+}
+
+// end kills a sandbox that cannot go on and says why.
+func (r *Runtime) end(ctx context.Context, id sandbox.ID, st state, exit int) (sandbox.Death, error) {
+	// Whatever killed one of its processes may be about to kill the sentry, too: its own end is the better witness.
+	own, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	died := waitExit(own, exit) == nil
+	cancel()
+	code := exitUnknown
+	if died {
+		code = exitCode(exit)
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := st.Sentry.kill(limited); err != nil {
+		return sandbox.Death{}, fmt.Errorf("wait for %s: %w", id, err)
+	}
+	return r.reason(id, st, code), nil
+}
+
+// survives asks after the kernel killed something for memory whether the sandbox still answers: which process dies is
+// the kernel's choice.
+func (r *Runtime) survives(ctx context.Context, id sandbox.ID) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return r.answers(ctx, id) == nil
+}
+
+// reason reads why a sandbox ended. The counters come first: a sentry that found no memory or no thread just crashes.
+func (r *Runtime) reason(id sandbox.ID, st state, exit int) sandbox.Death {
+	reap(st.Sentry.PID)
+	reap(st.Gofer.PID)
+	ev := r.cg.events(r.name(id))
+	panicked := panicText(filepath.Join(r.dir(id), "panic.log"))
+	switch {
+	case ev.oomKills > 0:
+		return sandbox.Death{Reason: sandbox.ReasonOutOfMemory, Detail: fmt.Sprintf("the kernel killed %d processes for memory", ev.oomKills)}
+	case ev.pidsMax > 0 && exit != exitKilled:
+		return sandbox.Death{Reason: sandbox.ReasonTooManyProcesses, Detail: fmt.Sprintf("%d new processes were refused; %s", ev.pidsMax, panicked)}
+	case exit == exitKilled:
+		return sandbox.Death{Reason: sandbox.ReasonKilled, Detail: "the sentry got SIGKILL"}
+	case exit == 0:
+		return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: "its first process ended"}
+	}
+	return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: fmt.Sprintf("the sentry ended with %d; %s", exit, panicked)}
+}
+
+// panicText gives the first lines of what the sentry wrote when it crashed.
+func panicText(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "no panic was logged"
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, 512)
+	n, _ := f.Read(b)
+	if n == 0 {
+		return "no panic was logged"
+	}
+	return strings.ToValidUTF8(string(b[:n]), "?")
+}
+
+// Exit codes as exitCode gives them: 0 to 255, or one of these.
+const (
+	exitUnknown = -1
+	exitKilled  = -9 // by SIGKILL; other signals likewise negative
+)
+
+// exitCode asks the kernel through a pidfd how a process ended that need not be our child (Linux 6.15 and later).
+func exitCode(fd int) int {
+	info := pidfdInfo{mask: pidfdInfoExit}
+	if ioctlPidfdInfo(fd, &info) != nil || info.mask&pidfdInfoExit == 0 {
+		return exitUnknown
+	}
+	ws := unix.WaitStatus(info.exitCode)
+	switch {
+	case ws.Signaled():
+		return -int(ws.Signal())
+	case ws.Exited():
+		return ws.ExitStatus()
+	}
+	return exitUnknown
+}
