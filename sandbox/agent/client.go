@@ -1,157 +1,194 @@
 package agent
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"sandgate/internal/fault"
 )
 
-// ErrBridge says that the bridge into the sandbox broke and that the call's outcome is unknown.
-var ErrBridge = errors.New("the bridge into the sandbox broke")
-
-// Dialer opens one bridge into a sandbox: bulk false to MuxSocket, true to BulkSocket.
+// Dialer opens one bridge into a sandbox: bulk false to MuxSocket, true to BulkSocket. The bridge may live as long as
+// ctx does: the client ends ctx when it has closed the bridge.
 type Dialer func(ctx context.Context, bulk bool) (io.ReadWriteCloser, error)
 
 // Client speaks to one sandbox's agent. It dials when first needed, keeps one multiplexed bridge, and dials again when
 // that breaks. Safe for concurrent use. Errors are fault errors where a person can act; a dead bridge is ErrBridge.
-type Client struct{ dial Dialer }
+type Client struct {
+	dial    Dialer
+	dialing chan struct{} // a token: one dial at a time
+	bulk    chan struct{} // tokens of bulk bridges
+
+	mu     sync.Mutex
+	bridge *bridge
+}
 
 // NewClient makes a client that is not connected yet.
-func NewClient(dial Dialer) *Client { return &Client{dial: dial} }
+func NewClient(dial Dialer) *Client {
+	return &Client{dial: dial, dialing: make(chan struct{}, 1), bulk: make(chan struct{}, maxBulk)}
+}
 
-// Close drops the bridges; running commands and terminals inside go on.
-func (c *Client) Close() error { panic("agent helper") }
+// Close drops the bridge; running commands and terminals inside go on, and the next call dials again.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	b := c.bridge
+	c.bridge = nil
+	c.mu.Unlock()
+	if b != nil {
+		b.close()
+	}
+	return nil
+}
+
+// postJSON is a POST that may be repeated: ids are chosen by us, so that twice is once.
+func (c *Client) postJSON(path string, query url.Values, body []byte) call {
+	return call{
+		method: http.MethodPost, path: path, query: query, repeat: true,
+		header: http.Header{"Content-Type": {"application/json"}},
+		body:   func() (io.Reader, int64) { return bytes.NewReader(body), int64(len(body)) },
+	}
+}
 
 // Hello asks who is there.
-func (c *Client) Hello(ctx context.Context) (Hello, error) { panic("agent helper") }
-
-// Output receives a command's stream in order. A slow Output stops the reading (backpressure up to the program). An error
-// from it ends the stream but not the command.
-type Output interface {
-	Stdout(p []byte) error
-	Stderr(p []byte) error
+func (c *Client) Hello(ctx context.Context) (Hello, error) {
+	var h Hello
+	err := c.small(ctx, call{method: http.MethodGet, path: "/v1/hello", repeat: true}, maxSmall, &h)
+	if err == nil && (len(h.Version) > 128 || len(h.BootID) > 128 || !plain(h.Version) || !plain(h.BootID)) {
+		err = fmt.Errorf("agent: an impossible hello")
+	}
+	return h, err
 }
 
-// Run starts a foreground command and follows it to its end. If ctx ends first, the command's whole tree is killed.
-func (c *Client) Run(ctx context.Context, spec CommandSpec, out Output) (Exit, error) {
-	panic("agent helper")
+// Start starts a background command; starting an id twice starts it once.
+func (c *Client) Start(ctx context.Context, spec CommandSpec) (Command, error) {
+	spec.Background = true
+	body, err := json.Marshal(spec)
+	if err != nil {
+		return Command{}, fmt.Errorf("command: %w", err)
+	}
+	return one[Command](ctx, c, c.postJSON("/v1/commands", nil, body))
 }
 
-// Start starts a background command.
-func (c *Client) Start(ctx context.Context, spec CommandSpec) (Command, error) { panic("agent helper") }
+// checked is what the agent describes and we verify.
+type checked interface{ check() error }
 
-// Commands lists what the agent remembers: all running ones, the last 200 ended ones.
-func (c *Client) Commands(ctx context.Context) ([]Command, error) { panic("agent helper") }
+// one does a call that answers one described thing.
+func one[T checked](ctx context.Context, c *Client, k call) (T, error) {
+	var v T
+	if err := c.small(ctx, k, maxOneJSON, &v); err != nil {
+		return v, err
+	}
+	return v, v.check()
+}
+
+// many does a call that answers a list of them.
+func many[T checked](ctx context.Context, c *Client, path string, most int) ([]T, error) {
+	var list []T
+	if err := c.small(ctx, call{method: http.MethodGet, path: path, repeat: true}, maxListJSON, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > most {
+		return nil, fmt.Errorf("agent: a list of %d", len(list))
+	}
+	for _, v := range list {
+		if err := v.check(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// path makes the path of a call about one command or terminal.
+func path1(kind, id, rest string) (string, error) {
+	if !validID(id) {
+		return "", fault.New(fault.NotFound, "There is nothing with this id.")
+	}
+	return "/v1/" + kind + "/" + id + rest, nil
+}
+
+// Commands lists what the agent remembers: all running ones, the last 200 ended ones. Their text is cut at 4 KiB.
+func (c *Client) Commands(ctx context.Context) ([]Command, error) {
+	return many[Command](ctx, c, "/v1/commands", 10_000)
+}
 
 // Command gives one.
-func (c *Client) Command(ctx context.Context, id string) (Command, error) { panic("agent helper") }
-
-// Follow streams a command's kept output from two byte offsets (0, 0: from the start), then live, to its end.
-func (c *Client) Follow(ctx context.Context, id string, stdoutFrom, stderrFrom int64, out Output) (Exit, error) {
-	panic("agent helper")
+func (c *Client) Command(ctx context.Context, id string) (Command, error) {
+	path, err := path1("commands", id, "")
+	if err != nil {
+		return Command{}, err
+	}
+	return one[Command](ctx, c, call{method: http.MethodGet, path: path, repeat: true})
 }
 
-// Logs gives what is kept of the output from two byte offsets on, at most MaxOutput each, without waiting for more.
-func (c *Client) Logs(ctx context.Context, id string, stdoutFrom, stderrFrom int64) (stdout, stderr []byte, cmd Command, err error) {
-	panic("agent helper")
-}
-
-// Stdin writes to a command that was started with KeepStdin; eof closes it after data.
+// Stdin writes to a command that was started with KeepStdin; eof closes it after data. It waits, at most 30 s, until
+// the program has room for data. It is not repeated when the bridge breaks.
 func (c *Client) Stdin(ctx context.Context, id string, data []byte, eof bool) error {
-	panic("agent helper")
+	path, err := path1("commands", id, "/stdin")
+	if err != nil {
+		return err
+	}
+	if len(data) > MaxStdin {
+		return fault.New(fault.TooLarge, "Standard input takes at most %d bytes at a time.", MaxStdin)
+	}
+	k := call{
+		method: http.MethodPost, path: path,
+		body: func() (io.Reader, int64) { return bytes.NewReader(data), int64(len(data)) },
+	}
+	if eof {
+		k.query = url.Values{"eof": {"1"}}
+	}
+	return c.small(ctx, k, maxSmall, nil)
 }
 
-// Kill sends a signal ("KILL", "TERM", "INT", …) to the command's whole tree; KILL leaves nothing of it.
-func (c *Client) Kill(ctx context.Context, id, signal string) error { panic("agent helper") }
+// Kill sends a signal ("KILL", "TERM", "INT", …) to the command's whole tree; KILL leaves nothing of it, which is so
+// when Kill returns.
+func (c *Client) Kill(ctx context.Context, id, signal string) error {
+	path, err := path1("commands", id, "/kill")
+	if err != nil {
+		return err
+	}
+	if signal == "" || len(signal) > 16 || strings.ContainsAny(signal, "\x00\r\n") {
+		return fault.Field("signal", "is not a signal's name")
+	}
+	k := call{method: http.MethodPost, path: path, query: url.Values{"signal": {signal}}, repeat: true}
+	return c.small(ctx, k, maxSmall, nil)
+}
 
-// OpenPTY starts a terminal.
-func (c *Client) OpenPTY(ctx context.Context, spec PTYSpec) (PTY, error) { panic("agent helper") }
+// OpenPTY starts a terminal; opening an id twice opens it once.
+func (c *Client) OpenPTY(ctx context.Context, spec PTYSpec) (PTY, error) {
+	body, err := json.Marshal(spec)
+	if err != nil {
+		return PTY{}, fmt.Errorf("terminal: %w", err)
+	}
+	return one[PTY](ctx, c, c.postJSON("/v1/ptys", nil, body))
+}
 
 // PTYs lists terminals, ended ones too until they are closed.
-func (c *Client) PTYs(ctx context.Context) ([]PTY, error) { panic("agent helper") }
+func (c *Client) PTYs(ctx context.Context) ([]PTY, error) {
+	return many[PTY](ctx, c, "/v1/ptys", 1000)
+}
 
 // PTY gives one.
-func (c *Client) PTY(ctx context.Context, id string) (PTY, error) { panic("agent helper") }
-
-// ClosePTY hangs the terminal up (HUP, then TERM, then KILL in short steps) and forgets it.
-func (c *Client) ClosePTY(ctx context.Context, id string) error { panic("agent helper") }
-
-// Attachment is the host's live connection to one terminal. Next is called by one goroutine; the senders may be called
-// by others at the same time.
-type Attachment interface {
-	// Next returns the next event: exactly one of Output, Size, Exit is set. io.EOF after Exit; ErrBridge when the bridge broke.
-	Next() (PTYEvent, error)
-	// Input types bytes. It returns once they are on the bridge; the agent queues at most MaxInput and then refuses (fault SlowDown notice).
-	Input(p []byte) error
-	Resize(cols, rows int) error
-	Signal(name string) error
-	Close() error
+func (c *Client) PTY(ctx context.Context, id string) (PTY, error) {
+	path, err := path1("ptys", id, "")
+	if err != nil {
+		return PTY{}, err
+	}
+	return one[PTY](ctx, c, call{method: http.MethodGet, path: path, repeat: true})
 }
 
-// PTYEvent is one thing that happened in a terminal.
-type PTYEvent struct {
-	Offset int64  // absolute offset of Output[0]
-	Output []byte // valid until the next call of Next
-	Size   *Size
-	Exit   *Exit
-}
-
-// Size is a terminal's.
-type Size struct {
-	Cols int `json:"cols"`
-	Rows int `json:"rows"`
-}
-
-// Attach connects to a terminal from an offset on; -1 means from the oldest byte kept. An offset older than the ring
-// starts at the oldest byte: the caller sees it by the first event's Offset.
-func (c *Client) Attach(ctx context.Context, id string, since int64) (Attachment, error) {
-	panic("agent helper")
-}
-
-// Stat describes a path without following a last symlink. Missing: fault.NotFound.
-func (c *Client) Stat(ctx context.Context, path []byte) (FileInfo, error) { panic("agent helper") }
-
-// List gives a page of a directory; limit 1..1000; depth 1..10 (deeper entries follow their directory, paths tell them apart).
-func (c *Client) List(ctx context.Context, path []byte, cursor string, limit, depth int) (Listing, error) {
-	panic("agent helper")
-}
-
-// ReadFile opens a regular file for reading from offset, at most length bytes (-1: to the end). The reader comes over a
-// bridge of its own when length is unknown or above 256 KiB. Directory or special file: fault.BadRequest.
-func (c *Client) ReadFile(ctx context.Context, path []byte, offset, length int64) (FileInfo, io.ReadCloser, error) {
-	panic("agent helper")
-}
-
-// WriteOptions are the conditions of a write.
-type WriteOptions struct {
-	Size        int64  // exact size when known, else -1; a body that is shorter or longer leaves the old file
-	Mode        uint32 // of a new file; 0 means 0644; an existing file keeps its mode and owner
-	IfMatch     string // an ETag or "*"; fault.Precondition when it does not hold
-	IfNoneMatch string // "*": only when nothing is there
-	NoParents   bool   // by default missing parent directories are made
-}
-
-// WriteFile replaces a file atomically (temporary file beside it, rename); a symlink is followed, its target replaced.
-func (c *Client) WriteFile(ctx context.Context, path []byte, body io.Reader, o WriteOptions) (FileInfo, error) {
-	panic("agent helper")
-}
-
-// Mkdir makes a directory with its parents; one that exists already is fine, a file there is fault.Conflict.
-func (c *Client) Mkdir(ctx context.Context, path []byte) (FileInfo, error) { panic("agent helper") }
-
-// Move renames within the sandbox. A destination that exists is fault.Conflict unless overwrite.
-func (c *Client) Move(ctx context.Context, source, destination []byte, overwrite bool) (FileInfo, error) {
-	panic("agent helper")
-}
-
-// Delete removes a file, a symlink itself, or an empty directory; a full one only when recursive, else fault.Conflict.
-// "/", "/work" and the agent's own places are refused with fault.BadRequest.
-func (c *Client) Delete(ctx context.Context, path []byte, recursive bool) error {
-	panic("agent helper")
-}
-
-// Archive streams a directory or file as "tar" or "zip": relative names, links as links, specials skipped and listed in a
-// last entry ".sandgate-skipped.txt" when there were any. A cut stream is an error at the reader, never a clean end.
-func (c *Client) Archive(ctx context.Context, path []byte, format string) (io.ReadCloser, error) {
-	panic("agent helper")
+// ClosePTY hangs the terminal up (HUP, then TERM, then KILL in short steps) and forgets it. What detached itself from
+// the session inside (tmux, setsid) goes on.
+func (c *Client) ClosePTY(ctx context.Context, id string) error {
+	path, err := path1("ptys", id, "")
+	if err != nil {
+		return err
+	}
+	return c.small(ctx, call{method: http.MethodDelete, path: path}, maxSmall, nil)
 }

@@ -142,6 +142,9 @@ const PTYUpgrade = "sandgate-pty"
 // FileHeader is the response header of GET /v1/files/raw: FileInfo as JSON, base64url.
 const FileHeader = "Sandgate-File"
 
+// NotInline is the response header that comes instead of a body when a file is larger than the request's inline=BYTES.
+const NotInline = "Sandgate-Not-Inline"
+
 // FileInfo describes one file. Names are bytes: Name and Path carry the text when it is UTF-8, the _b64 fields always the bytes.
 type FileInfo struct {
 	NameB64    []byte    `json:"name_b64"`

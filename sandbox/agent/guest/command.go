@@ -132,9 +132,10 @@ func (s *Server) runCommand(spec agent.CommandSpec) (*command, error) {
 		s.mu.Unlock()
 		return old, nil
 	}
-	if s.closed {
+	_, refused := s.refused[spec.ID]
+	if s.closed || refused {
 		s.mu.Unlock()
-		return nil, fault.New(fault.Conflict, "The sandbox is ending.")
+		return nil, fault.New(fault.Conflict, "The command was killed before it began.")
 	}
 	s.commands[spec.ID] = c
 	s.mu.Unlock()

@@ -96,7 +96,9 @@ func places(r *http.Request) (*reader, error) {
 	return &at, nil
 }
 
-func (s *Server) commandStream(w http.ResponseWriter, r *http.Request) error { return s.replay(w, r, true) }
+func (s *Server) commandStream(w http.ResponseWriter, r *http.Request) error {
+	return s.replay(w, r, true)
+}
 func (s *Server) commandLogs(w http.ResponseWriter, r *http.Request) error {
 	return s.replay(w, r, false)
 }
@@ -147,12 +149,15 @@ func signalOf(name string) (syscall.Signal, error) {
 }
 
 func (s *Server) commandKill(w http.ResponseWriter, r *http.Request) error {
-	c, err := s.command(r.PathValue("id"))
+	sig, err := signalOf(r.URL.Query().Get("signal"))
 	if err != nil {
 		return err
 	}
-	sig, err := signalOf(r.URL.Query().Get("signal"))
+	c, err := s.command(r.PathValue("id"))
 	if err != nil {
+		if sig == syscall.SIGKILL {
+			s.refuseStart(r.PathValue("id"))
+		}
 		return err
 	}
 	c.mu.Lock() // waits for the start
@@ -182,3 +187,15 @@ func (s *Server) commandKill(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 }
+
+// refuseStart notes an id that was killed before its start came, which may still be on its way on another stream.
+func (s *Server) refuseStart(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.refused) >= maxRefused {
+		clear(s.refused)
+	}
+	s.refused[id] = struct{}{}
+}
+
+const maxRefused = 1024

@@ -367,4 +367,3 @@ func dress(tmp *os.File, old fs.FileInfo, dir string, mode uint32) error {
 	}
 	return syscall.Fchmod(int(tmp.Fd()), mode&0o7777)
 }
-

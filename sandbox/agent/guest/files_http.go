@@ -81,6 +81,14 @@ func (s *Server) fileRead(w http.ResponseWriter, r *http.Request) error {
 	if length >= 0 {
 		n = min(n, length)
 	}
+	inline, err := offset(r, "inline", -1)
+	if err != nil {
+		return err
+	}
+	notInline := inline >= 0 && n > inline
+	if notInline {
+		n = 0
+	}
 	if from > 0 {
 		if _, err := content.Seek(from, io.SeekStart); err != nil {
 			return fileFault(err)
@@ -94,6 +102,9 @@ func (s *Server) fileRead(w http.ResponseWriter, r *http.Request) error {
 	h.Set(agent.FileHeader, base64.RawURLEncoding.EncodeToString(text))
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(n, 10))
+	if notInline {
+		h.Set(agent.NotInline, "1")
+	}
 	w.WriteHeader(http.StatusOK)
 	// A file that shrinks leaves the body short of its announced length, which the host sees as an error.
 	size := min(max(n, 1), 1<<20)

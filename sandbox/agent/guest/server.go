@@ -44,6 +44,7 @@ type Server struct {
 	mu       sync.Mutex
 	commands map[string]*command
 	ended    []*command // in order of their end, oldest first
+	refused  map[string]struct{} // ids that were killed before their start arrived
 	ptys     map[string]*terminal
 	sessions map[*yamux.Session]struct{}
 	closed   bool
@@ -64,7 +65,7 @@ func New(cfg Config) *Server {
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
 	s := &Server{
 		cfg: cfg, boot: hex.EncodeToString(id[:]), children: newChildren(cfg.Init),
-		commands: map[string]*command{}, ptys: map[string]*terminal{}, sessions: map[*yamux.Session]struct{}{},
+		commands: map[string]*command{}, refused: map[string]struct{}{}, ptys: map[string]*terminal{}, sessions: map[*yamux.Session]struct{}{},
 	}
 	s.login.base = cfg.Env
 	s.users.path, s.groups.path = "/etc/passwd", "/etc/group"

@@ -1,0 +1,331 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/hashicorp/yamux"
+
+	"sandgate/internal/fault"
+)
+
+// ErrBridge means that the connection to the agent broke or cannot be made. Whether the call had its effect is not
+// known, unless the call says that it repeats itself. The sandbox may be dead: ask its runtime.
+var ErrBridge = errors.New("the bridge to the sandbox's agent broke")
+
+// Bounds on what the agent may answer and on how long it may take.
+const (
+	callTimeout  = 30 * time.Second // of a small call, answer included
+	dialTimeout  = 20 * time.Second
+	silence      = 45 * time.Second // in a stream that pings every 10 s
+	maxHeader    = 64 << 10
+	maxFailure   = 64 << 10
+	maxSmall     = 64 << 10
+	maxOneJSON   = 4 << 20  // a command with its text
+	maxListJSON  = 32 << 20 // 1000 entries with the longest names
+	maxBulk      = 8        // bulk bridges of one client at a time
+	inlineLimit  = 256 << 10
+	maxFollowers = 512 // calls of one client at a time
+)
+
+// bridge is one live multiplexed connection.
+type bridge struct {
+	session *yamux.Session
+	http    *http.Transport
+	cancel  context.CancelFunc
+}
+
+func (b *bridge) close() {
+	_ = b.session.Close()
+	b.http.CloseIdleConnections()
+	b.cancel()
+}
+
+// dialOne makes one connection. ctx bounds the making only: what the dialer ties to its context must live on after it.
+func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.CancelFunc, error) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	timer := time.AfterFunc(dialTimeout, cancel)
+	rwc, err := c.dial(life, bulk)
+	stop()
+	timer.Stop()
+	if err == nil && life.Err() != nil {
+		_ = rwc.Close()
+		err = life.Err()
+	}
+	if err != nil {
+		cancel()
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		return nil, nil, fmt.Errorf("dial agent: %w: %w", ErrBridge, err)
+	}
+	return Conn(rwc), cancel, nil
+}
+
+// current gives the live bridge or makes one; one dial at a time, and whoever waits for it may give up.
+func (c *Client) current(ctx context.Context) (*bridge, error) {
+	select {
+	case c.dialing <- struct{}{}:
+		defer func() { <-c.dialing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c.mu.Lock()
+	b := c.bridge
+	c.mu.Unlock()
+	if b != nil && !b.session.IsClosed() {
+		return b, nil
+	}
+	conn, cancel, err := c.dialOne(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	cfg := yamux.DefaultConfig()
+	cfg.LogOutput = io.Discard
+	cfg.AcceptBacklog = 1
+	cfg.ConnectionWriteTimeout = callTimeout
+	cfg.StreamOpenTimeout = callTimeout
+	cfg.StreamCloseTimeout = callTimeout
+	cfg.MaxStreamWindowSize = StreamWindow
+	session, err := yamux.Client(conn, cfg)
+	if err != nil {
+		cancel()
+		_ = conn.Close()
+		return nil, fmt.Errorf("agent session: %w", err)
+	}
+	go func() {
+		// The agent has no reason to open streams; one that does would fill our memory with them.
+		if _, err := session.Accept(); err == nil {
+			_ = session.Close()
+		}
+		cancel()
+	}()
+	b = &bridge{session: session, cancel: cancel, http: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			s, err := session.OpenStream()
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrBridge, err)
+			}
+			return s, nil
+		},
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
+		MaxIdleConnsPerHost:    32,
+		MaxConnsPerHost:        maxFollowers,
+		IdleConnTimeout:        time.Minute,
+		ReadBufferSize:         16 << 10,
+		WriteBufferSize:        16 << 10,
+	}}
+	c.mu.Lock()
+	old := c.bridge
+	c.bridge = b
+	c.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+	return b, nil
+}
+
+// drop forgets a bridge that does not answer.
+func (c *Client) drop(b *bridge) {
+	c.mu.Lock()
+	if c.bridge == b {
+		c.bridge = nil
+	}
+	c.mu.Unlock()
+	b.close()
+}
+
+// call is one request to the agent.
+type call struct {
+	method, path string
+	query        url.Values
+	header       http.Header
+	body         func() (io.Reader, int64) // nil: none
+	repeat       bool                      // doing it twice is doing it once: tried again on a fresh bridge
+}
+
+func (k call) request(ctx context.Context) (*http.Request, error) {
+	u := url.URL{Scheme: "http", Host: "sandbox", Path: k.path, RawQuery: k.query.Encode()}
+	var body io.Reader
+	size := int64(0)
+	if k.body != nil {
+		body, size = k.body()
+	}
+	r, err := http.NewRequestWithContext(ctx, k.method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("agent request: %w", err)
+	}
+	if body != nil {
+		r.ContentLength = size
+	}
+	for name, v := range k.header {
+		r.Header[name] = v
+	}
+	return r, nil
+}
+
+// do sends k over the multiplexed bridge. The answer has a good status; its body is the caller's to close. A refusal
+// is a fault, a broken bridge ErrBridge.
+func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
+	for try := 0; ; try++ {
+		b, err := c.current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r, err := k.request(ctx)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := b.http.RoundTrip(r)
+		if err == nil {
+			return good(resp)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if !b.session.IsClosed() {
+			// A stream that ends badly while the session lives is the agent's doing: start over with a new one.
+			c.drop(b)
+		}
+		err = fmt.Errorf("%s %s: %w: %w", k.method, k.path, ErrBridge, err)
+		if !k.repeat || try > 0 {
+			return nil, err
+		}
+	}
+}
+
+// small does k within callTimeout and reads the answer into v (nil: none wanted), at most limit bytes.
+func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
+	short, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.do(short, k)
+	if err == nil {
+		err = readJSON(resp, limit, v)
+	}
+	if err != nil && ctx.Err() == nil && short.Err() != nil {
+		c.mu.Lock()
+		b := c.bridge
+		c.mu.Unlock()
+		if b != nil {
+			c.drop(b)
+		}
+		return fmt.Errorf("%s %s: no answer within %s: %w", k.method, k.path, callTimeout, ErrBridge)
+	}
+	return err
+}
+
+func readJSON(resp *http.Response, limit int64, v any) error {
+	defer resp.Body.Close()
+	body := io.LimitReader(resp.Body, limit+1)
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return fmt.Errorf("agent answer: %w: %w", ErrBridge, err)
+	}
+	if int64(len(text)) > limit {
+		return fmt.Errorf("agent answer: over %d bytes", limit)
+	}
+	if v == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("agent answer: %w", err)
+	}
+	return nil
+}
+
+// good passes 200 and 101 and makes a fault of a refusal.
+func good(resp *http.Response) (*http.Response, error) {
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
+		return resp, nil
+	}
+	var f Failure
+	if err := readJSON(resp, maxFailure, &f); err != nil {
+		return nil, fmt.Errorf("agent refusal %d: %w", resp.StatusCode, err)
+	}
+	return nil, f.fault()
+}
+
+// fault makes an error of ours of a refusal; what is not in the list of kinds that an agent may use is internal.
+func (f Failure) fault() error {
+	switch k := fault.Kind(f.Code); k {
+	case fault.Invalid:
+		for name, why := range f.Fields {
+			switch name {
+			case "path", "source", "destination", "cwd", "user", "env", "command", "stdin", "timeout", "signal", "cursor",
+				"limit", "mode", "format", "id", "offset", "length", "since":
+				return fault.Field(name, "%s", sentence(why))
+			}
+		}
+		return fault.New(fault.Invalid, "%s", sentence(f.Detail))
+	case fault.BadRequest, fault.Forbidden, fault.NotFound, fault.Conflict, fault.Precondition, fault.TooLarge,
+		fault.Range, fault.SlowDown:
+		e := fault.New(k, "%s", sentence(f.Detail))
+		switch f.Reason {
+		case "disk_full", "too_many_processes":
+			e = e.With("reason", f.Reason)
+		}
+		return e
+	}
+	return fmt.Errorf("agent: %s: %s", sentence(f.Code), sentence(f.Detail))
+}
+
+// sentence makes text of the agent fit to be shown: short, one line, nothing that moves the text around it.
+func sentence(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s)
+	if r := []rune(s); len(r) > 300 {
+		s = string(r[:300]) + "…"
+	}
+	return s
+}
+
+// watchdog closes a connection on which a read or write makes no progress for too long.
+type watchdog struct {
+	net.Conn
+	limit     time.Duration
+	cancel    context.CancelFunc
+	once      sync.Once
+	uploading func() bool // while true, waiting for the answer is no fault of the agent's
+}
+
+func (w *watchdog) Read(p []byte) (int, error) {
+	var t *time.Timer
+	t = time.AfterFunc(w.limit, func() {
+		if w.uploading != nil && w.uploading() {
+			t.Reset(w.limit)
+			return
+		}
+		_ = w.Close()
+	})
+	defer t.Stop()
+	return w.Conn.Read(p)
+}
+
+func (w *watchdog) Write(p []byte) (int, error) {
+	t := time.AfterFunc(w.limit, func() { _ = w.Close() })
+	defer t.Stop()
+	return w.Conn.Write(p)
+}
+
+func (w *watchdog) Close() error {
+	err := w.Conn.Close()
+	w.once.Do(w.cancel)
+	return err
+}
