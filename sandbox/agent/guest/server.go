@@ -43,7 +43,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	commands map[string]*command
-	ended    []*command // in order of their end, oldest first
+	ended    []*command          // in order of their end, oldest first
 	refused  map[string]struct{} // ids that were killed before their start arrived
 	ptys     map[string]*terminal
 	sessions map[*yamux.Session]struct{}
