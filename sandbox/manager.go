@@ -203,13 +203,7 @@ func (m *Manager) remove(ctx context.Context, b *box, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
 	r.err = m.tearDown(ctx, b, reason)
-	if r.err != nil { // kept as Stopping; the next reconcile or kill tries again
-		b.mu.Lock()
-		b.removal = nil
-		b.mu.Unlock()
-	} else {
-		m.forget(b)
-	}
+	m.forget(b) // after a failure the record stays Stopping: the next reconcile or kill begins anew
 	close(r.done)
 	return r.err
 }
