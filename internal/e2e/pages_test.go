@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"sandgate/internal/testenv"
+)
+
+// screen is what the terminal in front shows, a line each.
+const screen = `[...document.querySelectorAll(".xterm")].filter(e => e.getClientRects().length).flatMap(
+	e => [...e.querySelectorAll(".xterm-rows > div")].map(r => r.textContent.trimEnd())).join("\n")`
+
+// sees waits until the terminal shows a line that matches.
+func (p *tab) sees(pattern string) string {
+	p.t.Helper()
+	p.until("a terminal line "+pattern, fmt.Sprintf("new RegExp(%q, 'm').test(%s)", pattern, screen))
+	return regexp.MustCompile("(?m)" + pattern).FindString(eval[string](p, screen))
+}
+
+// line types a line into the terminal in front.
+func (p *tab) line(text string) {
+	p.t.Helper()
+	p.do(chromedp.Focus(chromedp.CSS(p.mark(".xterm-helper-textarea", ""))))
+	p.insert(text)
+	p.press("\r")
+}
+
+// setUp follows the first link and ends on the form for a sandbox.
+func (p *tab) setUp(link, email, workspace string) {
+	p.t.Helper()
+	p.open(link)
+	p.keepAll("setup")
+	p.fill("input[name=email]", email)
+	p.fill("input[name=password]", "correct horse battery staple")
+	require.False(p.t, eval[bool](p, `document.querySelector("input[name=run]").checked`), "the box must not be ticked already")
+	p.click("label.tick", "run code")
+	p.fill("input[name=workspace]", workspace)
+	p.click("button", "Create the workspace")
+	p.until("the form for a sandbox", `location.pathname.endsWith("/sandboxes/new")`)
+}
+
+// create fills that form and ends on the sandbox's page with a terminal.
+func (p *tab) create(label string) (id string) {
+	p.t.Helper()
+	p.fill("input[name=label]", label)
+	p.click("button", "Create sandbox")
+	p.until("the sandbox's page", `/\/sandboxes\/sb[a-z0-9]{20}$/.test(location.pathname)`)
+	id = eval[string](p, `location.pathname.split("/").pop()`)
+	p.terminal()
+	return id
+}
+
+// terminal waits for the prompt in a terminal, opening one where none opens by itself.
+func (p *tab) terminal() {
+	p.t.Helper()
+	p.until("a terminal or the button for one", `document.querySelector(".xterm-rows") ||
+		[...document.querySelectorAll("[data-new-pty]")].some(b => b.getClientRects().length)`)
+	if !eval[bool](p, `Boolean(document.querySelector(".xterm-rows"))`) {
+		p.click("button[data-new-pty]", "New terminal")
+	}
+	p.sees(`[#$] ?$`)
+}
+
+// From the first link to an empty list, as one person does it in one sitting.
+func TestFirstHourInTheBrowser(t *testing.T) {
+	testenv.Browser(t)
+	host := newInstallation(t)
+	s := host.serve()
+	require.NotEmpty(t, s.setup, "no link for the first sign-in was printed")
+	p := newTab(t, s.url)
+	p.setUp(s.setup, "ann@example.org", "Research")
+	p.keepAll("new-sandbox")
+	id := p.create("churn notebook")
+	list := p.beside()
+	list.open(strings.TrimSuffix(eval[string](p, "location.pathname"), "/"+id))
+	list.until("the sandbox in the list", fmt.Sprintf(`document.querySelector("#row-%s")`, id))
+
+	terminalInTheBrowser(p)
+	filesInTheBrowser(p)
+
+	p.line("clear; ls -la; python --version")
+	p.sees(`^Python 3`)
+	p.keepAll("sandbox")
+	if path := os.Getenv("SANDGATE_SCREENSHOT"); path != "" {
+		require.NoError(t, os.WriteFile(path, p.picture(), 0o644))
+	}
+	list.keepAll("sandboxes")
+
+	killInTheBrowser(s, p, list, id)
+
+	p.click("nav a", "Activity")
+	for _, action := range []string{"sandbox.create", "terminal.open", "file.write", "sandbox.kill"} {
+		p.until(action+" on record", fmt.Sprintf(`[...document.querySelectorAll("td code")].some(e => e.textContent === %q)`, action))
+	}
+	p.keepAll("activity")
+	require.Contains(t, host.run("audit", "verify"), "the chain holds")
+}
+
+// terminalInTheBrowser computes, asks for its device, interrupts, and is resized.
+func terminalInTheBrowser(p *tab) {
+	t := p.t
+	p.line("echo $((6*7))")
+	p.sees(`^42$`)
+	p.line("tty")
+	p.sees(`^/dev/pts/\d+$`)
+	p.line("sleep 1000")
+	p.until("sleep to run", fmt.Sprintf("/sleep 1000\\s*$/.test((%s).trimEnd())", screen))
+	p.press("c", chromedp.ModifierCtrl)
+	p.line("echo ended-$?")
+	p.sees(`^ended-130$`)
+	p.line("clear; stty size")
+	before := p.sees(`^\d+ \d+$`)
+	p.size(1100, 700)
+	require.Eventually(t, func() bool {
+		p.line("clear; stty size")
+		now := p.sees(`^\d+ \d+$`)
+		var rows, cols int
+		_, err := fmt.Sscan(now, &rows, &cols)
+		drawn := eval[int](p, `[...document.querySelectorAll(".xterm")].find(e => e.getClientRects().length).querySelectorAll(".xterm-rows > div").length`)
+		return err == nil && now != before && rows == drawn
+	}, 10*time.Second, 300*time.Millisecond, "the size never follows")
+	p.size(1440, 900)
+	p.line("pip --version && python -c 'print(\"py\"+\"thon\")'; echo $LANG")
+	p.sees(`^python$`)
+	p.sees(`^C\.UTF-8$`)
+}
+
+// killInTheBrowser kills the sandbox on its page and looks for it everywhere.
+func killInTheBrowser(s *server, p, list *tab, id string) {
+	t, host := p.t, s.installation
+	pageURL := eval[string](p, "location.pathname")
+	p.click("a", "Kill…")
+	p.until("the question", `document.querySelector("dialog[open] [data-typed]")`)
+	p.fill("dialog [data-typed]", eval[string](p, `document.querySelector("dialog [data-typed]").dataset.typed`))
+	p.click("dialog button", "Kill")
+	p.until("to be elsewhere", fmt.Sprintf("location.pathname !== %q", pageURL))
+	gone := fmt.Sprintf(`!document.querySelector("#row-%s")`, id)
+	p.until("the list without it", gone)
+	list.until("the other tab's list without it", gone)
+	require.Equal(t, 404, eval[int](p, fmt.Sprintf("fetch(%q).then(r => r.status)", pageURL)))
+	require.NotContains(t, host.run("sandbox", "ls"), id)
+	code, _ := s.rest(host.key("research", "sandboxes:run")).do("GET", "/v1/sandboxes/"+id, nil)
+	require.Equal(t, http.StatusNotFound, code)
+	host.nothingLeft()
+}
+
+// filesInTheBrowser uploads, looks, downloads, renames and deletes on the page of a sandbox.
+func filesInTheBrowser(p *tab) {
+	t := p.t
+	entry := func(name string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll("#files li.entry")].some(e => e.querySelector("bdi").textContent.trim() === %q)`, name)
+	}
+	menu := func(name, item string) {
+		p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#files summary[aria-label=%q]`, "Actions for "+name))))
+		p.click("#files details[open] .menu a", item)
+	}
+
+	big := filepath.Join(t.TempDir(), "big.bin")
+	sum := randomFile(t, big, 50<<20)
+	p.upload("input[data-upload]", big)
+	p.untilWithin(time.Minute, "the uploaded file", entry("big.bin"))
+	p.line("clear; sha256sum big.bin")
+	p.sees("^" + sum + "  big\\.bin$")
+	menu("big.bin", "Download")
+	require.Equal(t, sum, fileSum(t, p.downloaded("big.bin")))
+
+	menu("big.bin", "Rename")
+	p.until("the dialog", `document.querySelector("dialog[open] input.in")`)
+	p.fill("dialog input.in", "renamed ☃.bin")
+	p.click("dialog button", "Rename")
+	p.until("the new name", entry("renamed ☃.bin")+" && !"+entry("big.bin"))
+
+	menu("renamed ☃.bin", "Delete")
+	p.until("the question", `document.querySelector("dialog[open] form")`)
+	p.click("dialog button", "Delete")
+	p.until("the file gone", "!"+entry("renamed ☃.bin"))
+
+	p.do(chromedp.Click(chromedp.CSS(`#files a[aria-label="New folder"]`)))
+	p.until("the dialog", `document.querySelector("dialog[open] input.in")`)
+	p.fill("dialog input.in", "data")
+	p.click("dialog button", "Create")
+	p.until("the folder", entry("data"))
+	p.click("#files li.entry a", "data")
+	p.until("the folder open", `[...document.querySelectorAll("#files .crumbs a")].at(-1).textContent.trim() === "data"`)
+	table := filepath.Join(t.TempDir(), "people.csv")
+	require.NoError(t, os.WriteFile(table, []byte("name,age\nAnn,41\n<b>Bob</b>,7\n"), 0o600))
+	p.upload("input[data-upload]", table)
+	p.until("the table", entry("people.csv"))
+	p.click("#files li.entry a", "people.csv")
+	p.until("the table's head", `[...document.querySelectorAll("#preview th, #preview td")].some(e => e.textContent.trim() === "<b>Bob</b>")`)
+	p.keep("preview")
+	p.do(chromedp.Click(chromedp.CSS(`#files a[aria-label^="Download this folder"]`)))
+	p.downloaded("data.zip")
+	p.click("a[data-close-preview]", "")
+	p.do(chromedp.Click(chromedp.CSS(`#files .crumbs a:nth-last-of-type(2)`)))
+	p.until("the folder above", entry("data"))
+}
+
+func randomFile(t *testing.T, path string, size int64) string {
+	t.Helper()
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	_, err = io.CopyN(f, rand.Reader, size)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	return fileSum(t, path)
+}
+
+func fileSum(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	require.NoError(t, err)
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// Losing the right, or signing out, closes what is open within two seconds.
+func TestLosingTheRightClosesTheTerminal(t *testing.T) {
+	testenv.Browser(t)
+	host := newInstallation(t)
+	s := host.serve()
+	p := newTab(t, s.url)
+	p.setUp(s.setup, "ann@example.org", "Research")
+	p.create("short")
+	p.line("echo $((40+2))")
+	p.sees(`^42$`)
+
+	// The person keeps the role of an administrator but not the right to run code.
+	begin := time.Now()
+	host.run("workspace", "grant", "--workspace", "research", "--email", "ann@example.org", "--role", "admin")
+	p.until("the page to say so", `/sandboxes:run|permission|may no longer/i.test(document.body.innerText)`)
+	require.Less(t, time.Since(begin), 3*time.Second) // two, and the command's own start
+	p.line("echo $((50+5))")
+	require.NotRegexp(t, `(?m)^55$`, eval[string](p, screen))
+}
