@@ -8,12 +8,12 @@ MAKEFLAGS += --no-print-directory
 # runsc, images and the SDK for tests are made once and kept here; several checkouts may share it.
 SANDGATE_CACHE ?= /var/cache/sandgate
 export SANDGATE_CACHE
-RUNSC := $(SANDGATE_CACHE)/runsc/runsc
 SDK := $(SANDGATE_CACHE)/sdk
 SDK_VERSION := 0.6.0
 
 # The programs are static: the agent runs inside whatever image it is mounted into.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w'
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 GO_TEST := go test -p 2 -timeout 15m
 GO_SOURCES := $$(git ls-files '*.go' ':!*_templ.go')
 
@@ -24,19 +24,21 @@ help: ## lists these commands
 
 run: ## prepares this machine (packages, runsc, programs) and serves on 127.0.0.1:8080; RUN_FLAGS="--listen ..." adds flags
 	@[[ $$EUID == 0 ]] || { echo "Sandboxes need namespaces, cgroups and mounts: run this as root (sudo make run)." >&2; exit 1; }
-	@$(MAKE) -j2 packages-run runsc build
+	@$(MAKE) -j3 packages-run runsc build
+	@bin/sandgate setup --no-image
 	@exec bin/sandgate serve $(RUN_FLAGS)
 
 build: bin/sandgate-agent bin/sandgate ## builds bin/sandgate and bin/sandgate-agent, both static
 
 dist: build ## makes dist/sandgate-VERSION.tar.gz, the programs with what one reads first
-	@version=$$(git describe --tags --always --dirty) && name=sandgate-$$version && rm -rf dist/$$name && mkdir -p dist/$$name \
+	@name=sandgate-$(VERSION) && rm -rf dist/$$name && mkdir -p dist/$$name \
 	  && cp bin/sandgate bin/sandgate-agent README.md dist/$$name/ && cp -r docs dist/$$name/docs \
 	  && tar -C dist --owner=0 --group=0 --sort=name --mtime="@$$(git log -1 --format=%ct)" -czf dist/$$name.tar.gz $$name \
 	  && (cd dist && sha256sum $$name.tar.gz >$$name.tar.gz.sha256) && rm -rf dist/$$name && ls -l dist/$$name.tar.gz
 
 clean: ## removes what was built here; the cache stays
 	rm -rf bin dist node_modules
+	find static/dist -type f ! -name .keep -delete
 
 ## Testing it
 
@@ -54,6 +56,9 @@ soak: prepare ## repeats the tests of the lifecycle and of terminals for SOAK (d
 
 bench: prepare ## measures against bare runsc, prints the table and writes bench/latest.json
 	@go run ./bench -out bench/latest.json $(BENCH_FLAGS)
+
+pictures: prepare ## makes docs/screenshot.png, and pictures of every page in dist/pictures, by the browser tests
+	@SANDGATE_SCREENSHOT=$(CURDIR)/docs/screenshot.png SANDGATE_PICTURES=$(CURDIR)/dist/pictures $(GO_TEST) -count=1 -run InTheBrowser ./internal/e2e
 
 vuln: ## asks the Go vulnerability database about the modules in use; needs to reach it
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
@@ -79,10 +84,10 @@ bin/sandgate-agent: FORCE
 bin/sandgate: FORCE static/dist/manifest.json
 	@$(GO_BUILD) -o $@ ./cmd/sandgate
 
-runsc: $(RUNSC)
-$(RUNSC): tools/runsc/go.mod tools/runsc/go.sum
-	@echo "Building runsc, once (about a minute) ..."
-	@mkdir -p $(@D) && cd tools/runsc && CGO_ENABLED=0 go build -trimpath -o $@.new gvisor.dev/gvisor/runsc && mv $@.new $@
+# "sandgate setup" builds runsc, but it has to be built itself first: this compiles runsc's packages meanwhile.
+runsc:
+	@ls $(SANDGATE_CACHE)/runsc-*/runsc >/dev/null 2>&1 || { echo "Compiling runsc, once (1 to 3 minutes) ..." \
+	  && cd tools/runsc && CGO_ENABLED=0 GOWORK=off go build -trimpath gvisor.dev/gvisor/runsc/cli/maincli; }
 
 sdk: $(SDK)/.version-$(SDK_VERSION)
 $(SDK)/.version-$(SDK_VERSION): | packages-test
@@ -112,4 +117,4 @@ bin/tools/lint: tools/lint/go.sum tools/lint/main.go
 	@cd tools/lint && go build -o ../../$@ .
 
 FORCE:
-.PHONY: help run build dist clean test check lint lint-go lint-web soak bench vuln fix prepare packages-run packages-test runsc sdk FORCE
+.PHONY: help run build dist clean test check lint lint-go lint-web soak bench pictures vuln fix prepare packages-run packages-test runsc sdk FORCE
