@@ -5,6 +5,9 @@ package term
 
 import (
 	"context"
+	"errors"
+	"sync"
+	"time"
 
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
@@ -34,7 +37,9 @@ type CloseError struct {
 // Error gives the reason.
 func (e *CloseError) Error() string { return e.Reason }
 
-// Conn is one viewer's message connection; handlers implement it over a websocket. Read and Write may run at the same time.
+// Conn is one viewer's message connection; handlers implement it over a websocket. Read and Write may run at the same
+// time, and Close beside both. Write does not keep p. Read's p is valid until the next Read. The contexts given to Read
+// and Write end only after Close, or when a Write has been stuck for too long.
 type Conn interface {
 	Read(ctx context.Context) (binary bool, p []byte, err error)
 	Write(ctx context.Context, binary bool, p []byte) error
@@ -48,28 +53,210 @@ type Viewer struct {
 	Since   int64  // offset to continue at exactly; -1 asks for a snapshot
 }
 
-// AttachFunc reaches a terminal in a sandbox.
+// AttachFunc reaches a terminal in a sandbox. The attachment lives at most as long as ctx.
 type AttachFunc func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error)
 
 // Hub shares terminals among viewers. Safe for concurrent use.
-type Hub struct{ attach AttachFunc }
+type Hub struct {
+	attach AttachFunc
+	times  times
+
+	mu       sync.Mutex
+	sessions map[key]*session
+	stopped  bool
+	serving  sync.WaitGroup // viewers and sessions
+}
+
+type key struct {
+	id  sandbox.ID
+	pty string
+}
+
+// times are the hub's delays; tests shorten them.
+type times struct {
+	linger     time.Duration // a terminal that nobody looks at stays attached for so long
+	write      time.Duration // one frame may take so long
+	starve     time.Duration // output may wait so long for an acknowledgement
+	partial    time.Duration // a character's first bytes wait so long for the rest
+	quiet      time.Duration // silence that tells the end of what the agent had kept
+	settle     time.Duration // … and the longest wait for it
+	driverStop time.Duration // a driver that is behind holds the program up for at most so long
+	giveUp     time.Duration // a sandbox may be out of reach for so long
+	retry      time.Duration // first pause between attempts; doubles up to 2 s
+}
+
+var defaultTimes = times{
+	linger: 30 * time.Second, write: 10 * time.Second, starve: 2 * time.Minute, partial: time.Second,
+	quiet: 30 * time.Millisecond, settle: 2 * time.Second, driverStop: 2 * time.Second, giveUp: 30 * time.Second,
+	retry: 50 * time.Millisecond,
+}
 
 // NewHub makes a hub.
-func NewHub(attach AttachFunc) *Hub { return &Hub{attach: attach} }
+func NewHub(attach AttachFunc) *Hub {
+	return &Hub{attach: attach, times: defaultTimes, sessions: map[key]*session{}}
+}
 
 // Serve carries one viewer until the terminal exits, the viewer leaves, or ctx ends (with a *CloseError as cause: that code).
 // It closes conn itself. onInput, when not nil, is told at most once a second that the viewer typed.
+// The error is nil when the terminal exited or the viewer left, else the *CloseError that ended it.
 func (h *Hub) Serve(ctx context.Context, id sandbox.ID, pty string, v Viewer, conn Conn, onInput func()) error {
-	panic("term helper")
+	s, w, refused := h.join(key{id, pty}, v, conn, onInput)
+	if refused != nil {
+		_ = conn.Close(refused.Code, refused.Reason)
+		return refused
+	}
+	defer h.serving.Done()
+
+	// Reading and writing must not end with ctx: a websocket whose read is cancelled cannot say why it closes.
+	ioctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var loops sync.WaitGroup
+	loops.Go(func() { w.readLoop(ioctx) })
+	loops.Go(func() { w.writeLoop(ioctx) })
+
+	var end *CloseError
+	select {
+	case <-ctx.Done():
+		if !errors.As(context.Cause(ctx), &end) {
+			end = &CloseError{CloseStopping, "going away"}
+		}
+	case <-w.over:
+		end = w.ending
+	}
+	h.leave(s, w, end)
+	if end == nil { // the viewer left: nobody hears the code
+		end = &CloseError{Code: CloseExited}
+	}
+	_ = conn.Close(end.Code, end.Reason)
+	cancel()
+	loops.Wait()
+	if end.Code == CloseExited {
+		return nil
+	}
+	return end
+}
+
+// join puts a viewer at a terminal, which is attached first if nobody else looks at it.
+func (h *Hub) join(k key, v Viewer, conn Conn, onInput func()) (*session, *viewer, *CloseError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped {
+		return nil, nil, &CloseError{CloseStopping, "the server is stopping; come back"}
+	}
+	s := h.sessions[k]
+	if s == nil {
+		s = newSession(h, k)
+		h.sessions[k] = s
+		h.serving.Go(s.run)
+		h.serving.Go(s.inputLoop)
+		h.serving.Go(s.controlLoop)
+	}
+	w := newViewer(s, v, conn, onInput)
+	if refused := s.add(w); refused != nil {
+		return nil, nil, refused
+	}
+	h.serving.Add(1)
+	return s, w, nil
+}
+
+// leave takes a viewer away. The last one starts the clock that ends the attachment.
+func (h *Hub) leave(s *session, w *viewer, why *CloseError) {
+	s.mu.Lock()
+	s.remove(w, why)
+	empty, exited := len(s.viewers) == 0, s.exit != nil
+	if empty && !exited && s.ended == nil {
+		if s.linger != nil {
+			s.linger.Stop()
+		}
+		s.linger = time.AfterFunc(h.times.linger, func() { h.endIdle(s) })
+	}
+	s.mu.Unlock()
+	if empty && exited {
+		h.endIdle(s)
+	}
+}
+
+// endIdle ends a session that nobody looks at.
+func (h *Hub) endIdle(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.mu.Lock()
+	idle := len(s.viewers) == 0
+	s.mu.Unlock()
+	if idle {
+		h.endLocked(s, &CloseError{CloseGone, "nobody looks at it"})
+	}
+}
+
+// end ends a session and every viewer of it.
+func (h *Hub) end(s *session, why *CloseError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endLocked(s, why)
+}
+
+func (h *Hub) endLocked(s *session, why *CloseError) {
+	if h.sessions[s.key] == s {
+		delete(h.sessions, s.key)
+	}
+	s.stop(why)
 }
 
 // Viewers names who looks at a terminal, the driver first; for lists.
 func (h *Hub) Viewers(id sandbox.ID, pty string) (driver string, others []string) {
-	panic("term helper")
+	h.mu.Lock()
+	s := h.sessions[key{id, pty}]
+	h.mu.Unlock()
+	if s == nil {
+		return "", nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.viewers {
+		if w == s.driver {
+			driver = w.Name
+		} else {
+			others = append(others, w.Name)
+		}
+	}
+	return driver, others
 }
 
 // Drop ends every viewer of a sandbox with CloseGone; called when the sandbox is killed or dies.
-func (h *Hub) Drop(id sandbox.ID, reason string) { panic("term helper") }
+func (h *Hub) Drop(id sandbox.ID, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k, s := range h.sessions {
+		if k.id == id {
+			h.endLocked(s, &CloseError{CloseGone, cutReason(reason)})
+		}
+	}
+}
 
-// Shutdown ends every viewer with CloseStopping.
-func (h *Hub) Shutdown() { panic("term helper") }
+// Shutdown ends every viewer with CloseStopping and waits, for a few seconds at most, until they are gone.
+func (h *Hub) Shutdown() {
+	h.mu.Lock()
+	h.stopped = true
+	for _, s := range h.sessions {
+		h.endLocked(s, &CloseError{CloseStopping, "the server is stopping; come back"})
+	}
+	h.mu.Unlock()
+	gone := make(chan struct{})
+	go func() {
+		h.serving.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(3 * time.Second):
+	}
+}
+
+// cutReason keeps a reason within what a close frame holds.
+func cutReason(s string) string {
+	if len(s) <= 120 {
+		return s
+	}
+	s = s[:120]
+	return s[:len(s)-partialTail([]byte(s))]
+}

@@ -1,0 +1,153 @@
+package term
+
+import (
+	"slices"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox/agent"
+)
+
+// add seats a viewer; who may type and finds no driver drives.
+func (s *session) add(w *viewer) *CloseError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	if len(s.viewers) >= maxViewers {
+		return &CloseError{CloseTooSlow, "too many viewers of this terminal; come back"}
+	}
+	if s.linger != nil {
+		s.linger.Stop()
+	}
+	s.viewers = append(s.viewers, w)
+	if s.driver == nil && w.MayType {
+		s.drive(w)
+	}
+	return nil
+}
+
+// remove takes a viewer's seat; the one who waits longest and may type drives next. Called with mu held.
+func (s *session) remove(w *viewer, why *CloseError) {
+	w.left = true
+	if i := slices.Index(s.viewers, w); i >= 0 {
+		s.viewers = slices.Delete(s.viewers, i, i+1)
+	}
+	if why != nil && (why.Code == CloseForbidden || why.Code == CloseExpired || why.Code == CloseApproval) {
+		// What was typed before the right went, and did not arrive yet, must not run.
+		s.input = slices.DeleteFunc(s.input, func(p piece) bool {
+			if p.from == w {
+				s.inputBytes -= len(p.p)
+			}
+			return p.from == w
+		})
+	}
+	if s.driver != w {
+		return
+	}
+	var next *viewer
+	if i := slices.IndexFunc(s.viewers, func(v *viewer) bool { return v.MayType }); i >= 0 {
+		next = s.viewers[i]
+	}
+	s.drive(next)
+}
+
+// drive makes w, or nobody, the driver and tells everybody. Called with mu held.
+func (s *session) drive(w *viewer) {
+	s.driver = w
+	s.resize = nil
+	s.signals = nil
+	for _, v := range s.viewers {
+		v.roleChanged()
+	}
+	select { // whoever waited for the old driver looks again
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
+
+// driverName is who drives, "" for nobody. Called with mu held.
+func (s *session) driverName() string {
+	if s.driver == nil {
+		return ""
+	}
+	return s.driver.Name
+}
+
+func (s *session) noticeAll(code, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.viewers {
+		w.notice(code, text)
+	}
+}
+
+// enqueue keeps input of the driver. Called with mu held; p is copied.
+func (s *session) enqueue(w *viewer, p []byte) {
+	if s.inputBytes+len(p) > agent.MaxInput {
+		w.notice("input_full", "The program is not reading its input; nothing more can be queued. Interrupt it to go on.")
+		return
+	}
+	for len(p) > 0 {
+		n := min(len(p), inputPiece)
+		s.input = append(s.input, piece{w, slices.Clone(p[:n])})
+		s.inputBytes += n
+		p = p[n:]
+	}
+	s.changed.Broadcast()
+}
+
+// inputLoop types what is queued. It waits while the bridge is broken, but never types a piece twice.
+func (s *session) inputLoop() {
+	for {
+		s.mu.Lock()
+		for s.ended == nil && (len(s.input) == 0 || s.att == nil) {
+			s.changed.Wait()
+		}
+		if s.ended != nil {
+			s.mu.Unlock()
+			return
+		}
+		att, next := s.att, s.input[0]
+		s.input = s.input[1:]
+		s.mu.Unlock()
+
+		err := att.Input(next.p)
+
+		s.mu.Lock()
+		s.inputBytes = max(0, s.inputBytes-len(next.p))
+		switch {
+		case err == nil:
+		case fault.Is(err, fault.SlowDown):
+			// The agent's queue is full too: the rest of a paste without its middle would be worse than nothing.
+			s.input, s.inputBytes = nil, 0
+			next.from.notice("input_full", "The program is not reading its input; the rest of it was dropped. Interrupt the program to go on.")
+		default:
+			next.from.notice("input_lost", "The connection broke while you typed; the last keys may not have arrived.")
+		}
+		s.mu.Unlock()
+	}
+}
+
+// controlLoop carries sizes and signals, beside the input and not behind it.
+func (s *session) controlLoop() {
+	for {
+		s.mu.Lock()
+		for s.ended == nil && (s.resize == nil && len(s.signals) == 0 || s.att == nil) {
+			s.changed.Wait()
+		}
+		if s.ended != nil {
+			s.mu.Unlock()
+			return
+		}
+		att, size, names := s.att, s.resize, s.signals
+		s.resize, s.signals = nil, nil
+		s.mu.Unlock()
+		for _, name := range names {
+			_ = att.Signal(name) // a bridge that broke just now is the reader's to notice
+		}
+		if size != nil {
+			_ = att.Resize(size.Cols, size.Rows)
+		}
+	}
+}

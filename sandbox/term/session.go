@@ -1,0 +1,303 @@
+package term
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox/agent"
+)
+
+const (
+	maxViewers  = 64        // of one terminal
+	maxSizes    = 256       // size changes remembered with their place in the output
+	maxLag      = 512 << 10 // a driver that is further behind holds the program up
+	inputPiece  = 16 << 10  // input goes to the agent in pieces, so that a signal passes between them
+	maxSignals  = 16
+	maxReattach = 2 * time.Second
+)
+
+// session is one terminal with its viewers. Lock order: Hub.mu, then mu.
+type session struct {
+	hub    *Hub
+	key    key
+	ctx    context.Context
+	cancel context.CancelFunc
+	ready  chan struct{} // closed once what the agent had kept has arrived
+	moved  chan struct{} // the driver took output
+
+	mu      sync.Mutex
+	changed *sync.Cond // for the input and control loops
+	att     agent.Attachment
+	ring    *ring
+	track   *tracker
+	sizes   []sizeMark
+	sizeSeq int // number of the size change after the newest
+	exit    *agent.Exit
+	ended   *CloseError
+	viewers []*viewer // in the order they came
+	driver  *viewer
+	linger  *time.Timer
+	settled bool
+
+	input      []piece
+	inputBytes int
+	resize     *agent.Size
+	signals    []string
+}
+
+// sizeMark is a size change and its place in the output.
+type sizeMark struct {
+	off  int64
+	size agent.Size
+}
+
+// piece is input and who typed it, so that it can be withdrawn when that viewer loses the right.
+type piece struct {
+	from *viewer
+	p    []byte
+}
+
+func newSession(h *Hub, k key) *session {
+	s := &session{hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1),
+		ring: newRing(agent.DefaultRing), track: newTracker()}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.changed = sync.NewCond(&s.mu)
+	return s
+}
+
+// stop ends the session: attachment, loops, viewers. Idempotent.
+func (s *session) stop(why *CloseError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return
+	}
+	s.ended = why
+	if s.linger != nil {
+		s.linger.Stop()
+	}
+	s.input, s.inputBytes = nil, 0
+	for _, w := range s.viewers {
+		w.finish(why)
+	}
+	s.changed.Broadcast()
+	s.cancel()
+}
+
+// run keeps the terminal attached, again after each loss of the bridge, until it exits or the session ends.
+func (s *session) run() {
+	var lost time.Time
+	pause, since := s.hub.times.retry, int64(-1)
+	for {
+		att, err := s.hub.attach(s.ctx, s.key.id, s.key.pty, since)
+		if err == nil {
+			before := s.nextOffset()
+			err = s.pump(att)
+			if s.ctx.Err() == nil && errors.Is(err, io.EOF) {
+				return // exited: viewers read the rest from the ring, the last one ends the session
+			}
+			if since = s.nextOffset(); since > before {
+				lost, pause = time.Time{}, s.hub.times.retry
+			}
+			if !s.isSettled() {
+				since = -1
+			}
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		if why := fatal(err); why != nil {
+			s.hub.end(s, why)
+			return
+		}
+		if lost.IsZero() {
+			lost = time.Now()
+		} else if time.Since(lost) > s.hub.times.giveUp {
+			s.hub.end(s, &CloseError{CloseTooSlow, "the sandbox does not answer; come back"})
+			return
+		} else {
+			s.noticeAll("interrupted", "The connection to the sandbox is interrupted. What you type is kept and sent when it is back.")
+		}
+		slog.Debug("terminal: bridge lost", "sandbox", s.key.id, "pty", s.key.pty, "err", err)
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return
+		}
+		pause = min(2*pause, maxReattach)
+	}
+}
+
+// fatal says which close code an error of the attachment means; nil: try again.
+func fatal(err error) *CloseError {
+	switch fault.KindOf(err) {
+	case fault.NotFound, fault.SandboxDied:
+		return &CloseError{CloseGone, cutReason(fault.Public(err))}
+	case fault.Forbidden, fault.ApprovalDenied:
+		return &CloseError{CloseForbidden, cutReason(fault.Public(err))}
+	case fault.ApprovalNeeded:
+		return &CloseError{CloseApproval, cutReason(fault.Public(err))}
+	}
+	return nil
+}
+
+// pump takes events until the attachment ends; io.EOF means that the terminal exited.
+func (s *session) pump(att agent.Attachment) error {
+	defer context.AfterFunc(s.ctx, func() { _ = att.Close() })()
+	defer func() {
+		s.mu.Lock()
+		s.att = nil
+		s.mu.Unlock()
+		_ = att.Close()
+	}()
+	s.mu.Lock()
+	s.att = att
+	s.changed.Broadcast()
+	s.mu.Unlock()
+
+	settle := func() {}
+	if r, ok := att.(replayer); ok {
+		end := r.ReplayEnd()
+		settle = func() {
+			if s.nextOffset() >= end {
+				s.settle()
+			}
+		}
+		settle()
+	} else if !s.isSettled() {
+		quiet := time.AfterFunc(s.hub.times.quiet, s.settle)
+		longest := time.AfterFunc(s.hub.times.settle, s.settle)
+		defer longest.Stop()
+		defer quiet.Stop()
+		settle = func() { quiet.Reset(s.hub.times.quiet) }
+	}
+	for {
+		s.waitForDriver()
+		ev, err := att.Next()
+		if err != nil {
+			if s.hasExited() {
+				return io.EOF
+			}
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF // an end without an exit is a broken bridge
+			}
+			return err
+		}
+		s.take(ev)
+		settle()
+	}
+}
+
+// take puts one event into the ring and wakes everybody.
+func (s *session) take(ev agent.PTYEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(ev.Output) > 0:
+		p, off := ev.Output, ev.Offset
+		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
+			s.ring.reset(off)
+			s.track.restart(off)
+		}
+		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
+			if seen >= int64(len(p)) {
+				return
+			}
+			p = p[seen:]
+		}
+		s.ring.append(p)
+		s.track.write(p)
+	case ev.Size != nil:
+		size := clampSize(ev.Size.Cols, ev.Size.Rows)
+		if n := len(s.sizes); n > 0 && s.sizes[n-1].size == size {
+			return
+		}
+		if len(s.sizes) == maxSizes {
+			s.sizes = s.sizes[:copy(s.sizes, s.sizes[maxSizes/2:])]
+		}
+		s.sizes = append(s.sizes, sizeMark{s.ring.next, size})
+		s.sizeSeq++
+	case ev.Exit != nil:
+		e := *ev.Exit
+		s.exit = &e
+		s.settleLocked()
+	}
+	for _, w := range s.viewers {
+		w.poke()
+	}
+}
+
+func (s *session) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked()
+}
+
+func (s *session) settleLocked() {
+	if !s.settled {
+		s.settled = true
+		close(s.ready)
+	}
+}
+
+func (s *session) isSettled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled
+}
+
+func (s *session) hasExited() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exit != nil
+}
+
+func (s *session) nextOffset() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ring.next
+}
+
+// waitForDriver holds reading up while the driver is far behind, so that a flood slows down instead of running ahead of
+// the screen. A driver who takes nothing at all is not waited for: the program must not freeze for a sleeping laptop.
+func (s *session) waitForDriver() {
+	for {
+		s.mu.Lock()
+		d := s.driver
+		behind := d != nil && d.greeted && !d.stalled && s.ring.next-d.cursor > maxLag
+		s.mu.Unlock()
+		if !behind {
+			return
+		}
+		select {
+		case <-s.moved:
+		case <-s.ctx.Done():
+			return
+		case <-time.After(s.hub.times.driverStop):
+			s.mu.Lock()
+			d.stalled = true
+			s.mu.Unlock()
+			return
+		}
+	}
+}
+
+// sizeAt gives the size that holds at an offset, and the number of the change after it.
+func (s *session) sizeAt(off int64) (agent.Size, int) {
+	size, seq := agent.Size{Cols: 80, Rows: 24}, s.sizeSeq-len(s.sizes)
+	for i, m := range s.sizes {
+		if m.off > off {
+			if i == 0 {
+				size = m.size // older ones are forgotten
+			}
+			break
+		}
+		size, seq = m.size, s.sizeSeq-len(s.sizes)+i+1
+	}
+	return size, seq
+}
