@@ -92,7 +92,7 @@ func (p *tab) notice(event any) {
 			trouble += " " + e.ExceptionDetails.Exception.Description
 		}
 	case *log.EventEntryAdded:
-		if e.Entry.Level == log.LevelError && e.Entry.Source != log.SourceNetwork {
+		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			trouble = fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text)
 		}
 	}

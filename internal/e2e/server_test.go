@@ -48,7 +48,7 @@ func (i *installation) nothingLeft() {
 	i.t.Helper()
 	inst, err := os.ReadFile(filepath.Join(i.data, "inst"))
 	require.NoError(i.t, err)
-	left, err := sandboxtest.Census(string(inst))
+	left, err := sandboxtest.Census(string(inst), i.data)
 	require.NoError(i.t, err)
 	require.Empty(i.t, left, "still on the host, bearing our mark")
 }
