@@ -1,0 +1,25 @@
+package sandboxtest_test
+
+import (
+	"os"
+	"testing"
+
+	"sandgate/sandbox/sandboxtest"
+)
+
+func TestFakeKeepsTheContract(t *testing.T) {
+	sandboxtest.RunRuntime(t, func(t *testing.T) sandboxtest.Subject {
+		dir := t.TempDir()
+		return sandboxtest.Subject{
+			Runtime: sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: dir}), Image: "base",
+			Left: func() ([]string, error) {
+				entries, err := os.ReadDir(dir)
+				var out []string
+				for _, e := range entries {
+					out = append(out, e.Name())
+				}
+				return out, err
+			},
+		}
+	})
+}
