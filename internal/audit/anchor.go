@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,23 +51,26 @@ func (a anchor) read() (Head, anchorState, error) {
 }
 
 func (a anchor) parse(f io.Reader) (Head, anchorState, error) {
-	line, err := io.ReadAll(io.LimitReader(f, int64(anchorLen)+1))
-	if err != nil {
+	line := make([]byte, anchorLen+1)
+	n, err := io.ReadFull(f, line)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return Head{}, anchorMissing, fmt.Errorf("read anchor: %w", err)
 	}
-	if len(line) == 0 { // made, and not written yet
+	if n == 0 { // made, and not written yet
 		return Head{}, anchorMissing, nil
 	}
-	var h Head
-	var hash, mac string
-	if _, err := fmt.Sscanf(string(line), "%d %64s %64s\n", &h.Seq, &hash, &mac); err != nil || len(line) != anchorLen {
+	if n != anchorLen {
 		return Head{}, anchorForged, nil
 	}
-	var err1, err2 error
+	number, rest, _ := strings.Cut(string(line[:n]), " ")
+	hash, mac, _ := strings.Cut(strings.TrimSuffix(rest, "\n"), " ")
+	var h Head
 	var sum []byte
-	h.Hash, err1 = hex.DecodeString(hash)
-	sum, err2 = hex.DecodeString(mac)
-	if err1 != nil || err2 != nil || !hmac.Equal(sum, a.mac(h)) {
+	var errs [3]error
+	h.Seq, errs[0] = strconv.ParseInt(number, 10, 64)
+	h.Hash, errs[1] = hex.DecodeString(hash)
+	sum, errs[2] = hex.DecodeString(mac)
+	if errs != [3]error{} || !hmac.Equal(sum, a.mac(h)) {
 		return Head{}, anchorForged, nil
 	}
 	return h, anchorGood, nil

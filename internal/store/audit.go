@@ -27,11 +27,34 @@ func scanEventAnd(scan func(...any) error, more ...any) (e audit.Event, err erro
 	return e, err
 }
 
+// auditStatements are prepared once: every change passes here twice, and SQLite's parser would take a third of the time.
+type auditStatements struct {
+	head, insert, open, shut *sql.Stmt
+}
+
+func prepareAudit(ctx context.Context, db *sql.DB) (a auditStatements, err error) {
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&a.head, `SELECT seq, hash FROM audit_events ORDER BY seq DESC LIMIT 1`},
+		{&a.insert, `INSERT INTO audit_events (` + auditColumns + `, prev_hash, hash)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+		{&a.open, `INSERT INTO audit_open (seq) VALUES (?)`},
+		{&a.shut, `DELETE FROM audit_open WHERE seq = ?`},
+	} {
+		if *p.stmt, err = db.PrepareContext(ctx, p.text); err != nil { // closed with the database
+			return a, err
+		}
+	}
+	return a, nil
+}
+
 // AppendAudit calls plan with the end of the chain, under the database's write lock, and inserts what plan returns.
 func (s *Store) AppendAudit(ctx context.Context, plan func(audit.Head) ([]audit.Row, error)) error {
 	return s.write(ctx, "append to the record", func(tx *sql.Tx) error {
 		var head audit.Head
-		err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM audit_events ORDER BY seq DESC LIMIT 1`).Scan(&head.Seq, &head.Hash)
+		err := tx.StmtContext(ctx, s.audit.head).QueryRowContext(ctx).Scan(&head.Seq, &head.Hash)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -40,7 +63,7 @@ func (s *Store) AppendAudit(ctx context.Context, plan func(audit.Head) ([]audit.
 			return err
 		}
 		for _, r := range rows {
-			if err := insertAudit(ctx, tx, r); err != nil {
+			if err := s.insertAudit(ctx, tx, r); err != nil {
 				return err
 			}
 		}
@@ -48,18 +71,17 @@ func (s *Store) AppendAudit(ctx context.Context, plan func(audit.Head) ([]audit.
 	})
 }
 
-func insertAudit(ctx context.Context, tx *sql.Tx, r audit.Row) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO audit_events (`+auditColumns+`, prev_hash, hash)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+func (s *Store) insertAudit(ctx context.Context, tx *sql.Tx, r audit.Row) error {
+	_, err := tx.StmtContext(ctx, s.audit.insert).ExecContext(ctx,
 		r.Seq, micros(r.At), r.WorkspaceID, r.ActorKind, r.ActorID, r.Actor, r.Address, r.SandboxID, r.Action, r.Target, r.Outcome,
 		audit.DurationMicros(r.Duration), r.Digest, r.ApprovalID, r.RequestID, r.Detail, r.IntentSeq, r.PrevHash, r.Hash)
 	switch {
 	case err != nil:
 		return err
 	case r.Outcome == audit.Started:
-		_, err = tx.ExecContext(ctx, `INSERT INTO audit_open (seq) VALUES (?)`, r.Seq)
+		_, err = tx.StmtContext(ctx, s.audit.open).ExecContext(ctx, r.Seq)
 	case r.IntentSeq != 0:
-		_, err = tx.ExecContext(ctx, `DELETE FROM audit_open WHERE seq = ?`, r.IntentSeq)
+		_, err = tx.StmtContext(ctx, s.audit.shut).ExecContext(ctx, r.IntentSeq)
 	}
 	return err
 }

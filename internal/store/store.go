@@ -21,8 +21,9 @@ import (
 // Store is one open database. Safe for concurrent use; several processes may have the same file open.
 type Store struct {
 	// rw has one connection, so that writers of this process queue here instead of in SQLite's busy handler, which sleeps.
-	rw *sql.DB
-	ro *sql.DB
+	rw    *sql.DB
+	ro    *sql.DB
+	audit auditStatements // on rw
 }
 
 // Open opens or makes the database at path and brings its schema up to date. The directory is made with mode 0700, the
@@ -43,6 +44,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	s.rw.SetMaxIdleConns(1)
 	if err := migrate(ctx, s.rw, path); err != nil {
 		return nil, errors.Join(fmt.Errorf("migrate database %s: %w", path, err), s.rw.Close())
+	}
+	if s.audit, err = prepareAudit(ctx, s.rw); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), s.rw.Close())
 	}
 	if s.ro, err = sql.Open("sqlite", dsn(path, true)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), s.rw.Close())
