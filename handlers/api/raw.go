@@ -127,6 +127,9 @@ func (s *server) getRaw(c echo.Context) error {
 	if unsized {
 		return copyUnsized(c.Response(), body)
 	}
+	if part.length > 0 {
+		c.Response().Flush() // a file that breaks off early must be a cut answer, not a connection that says nothing
+	}
 	n, err := io.Copy(c.Response(), io.LimitReader(body, part.length))
 	if err == nil && n < part.length {
 		err = errors.New("the file became shorter while it was read")
@@ -207,6 +210,7 @@ func (s *server) archive(c echo.Context) error {
 	defer r.Close()
 	safeHeaders(c.Response().Header(), baseName(p)+"."+format)
 	c.Response().WriteHeader(http.StatusOK)
+	c.Response().Flush() // an archive that breaks off early must be a cut answer, not a connection that says nothing
 	_, err = io.Copy(c.Response(), r)
 	return err
 }

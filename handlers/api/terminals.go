@@ -121,10 +121,10 @@ func (s *server) closeTerminal(c echo.Context) error {
 // every other refusal upgrades and then closes with its code, for a browser cannot see a status.
 func (s *server) viewTerminal(c echo.Context) error {
 	conn, answered, err := wsconn.Accept(c.Response(), c.Request(), wsconn.Options{Names: s.names, Subprotocol: term.Subprotocol})
-	if answered {
-		return nil
-	}
 	if err != nil {
+		if answered {
+			return nil
+		}
 		return err
 	}
 	since := int64(-1)
