@@ -1,0 +1,131 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"sandgate/internal/fault"
+	"sandgate/internal/wsconn"
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+	"sandgate/sandbox/term"
+	"sandgate/views"
+)
+
+// ptyJSON is a terminal as our own script reads it.
+type ptyJSON struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Cols   int    `json:"cols"`
+	Rows   int    `json:"rows"`
+	Driver string `json:"driver"`
+}
+
+func (v *visit) terminals(id string) ([]ptyJSON, error) {
+	list, err := v.s.o.Service.Terminals(v.ctx(), v.actor, id)
+	if err != nil {
+		return nil, err
+	}
+	out := []ptyJSON{}
+	for i, t := range list {
+		out = append(out, ptyJSON{ID: t.ID, Name: "Terminal " + itoa(i+1), Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: display(t.Driver)})
+	}
+	return out, nil
+}
+
+func (v *visit) terminalTabs(id string) ([]views.TerminalTab, error) {
+	list, err := v.terminals(id)
+	if err != nil {
+		return nil, err
+	}
+	var out []views.TerminalTab
+	for _, t := range list {
+		out = append(out, views.TerminalTab{ID: t.ID, Name: t.Name, Ended: t.Status == "exited"})
+	}
+	return out, nil
+}
+
+func (s *Server) terminalList(v *visit) error {
+	list, err := v.terminals(v.Param("id"))
+	if err != nil {
+		return err
+	}
+	return v.JSON(http.StatusOK, list)
+}
+
+// terminalOpen starts one in the size that the page has room for.
+func (s *Server) terminalOpen(v *visit) error {
+	var size agent.Size
+	dec := json.NewDecoder(v.Request().Body)
+	if err := dec.Decode(&size); err != nil && !errors.Is(err, io.EOF) {
+		return fault.Wrap(err, fault.BadRequest, "The body is not JSON.")
+	}
+	spec := agent.PTYSpec{Cols: within(size.Cols, 80, agent.MaxCols), Rows: within(size.Rows, 24, agent.MaxRows)}
+	t, err := s.o.Service.OpenTerminal(v.ctx(), v.actor, v.Param("id"), spec)
+	if err != nil {
+		return err
+	}
+	return v.JSON(http.StatusOK, ptyJSON{ID: t.ID, Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: display(t.Driver)})
+}
+
+func within(n, normal, most int) int {
+	if n < 2 {
+		return normal
+	}
+	return min(n, most)
+}
+
+func (s *Server) terminalClose(v *visit) error {
+	err := s.o.Service.CloseTerminal(v.ctx(), v.actor, v.Param("id"), v.Param("pty"))
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	return v.goTo(v.base() + "/sandboxes/" + v.Param("id"))
+}
+
+// terminalSocket carries a terminal. A wrong Origin or Host is refused before the upgrade; every other refusal is a close
+// code after it, because a browser learns nothing from a refused upgrade.
+func (s *Server) terminalSocket(v *visit) error {
+	conn, answered, err := wsconn.Accept(v.Response(), v.Request(), wsconn.Options{Names: s.o.Names, Subprotocol: term.Subprotocol, Cookie: true})
+	if err != nil {
+		if answered {
+			s.log.Info("websocket not opened", "request_id", v.requestID(), "error", err)
+			return nil
+		}
+		return err
+	}
+	if !v.signedIn {
+		return conn.Close(term.CloseExpired, "You are not signed in.")
+	}
+	if v.actor, err = v.personActor(v.Param("slug")); err != nil {
+		return conn.Close(closeCode(err), fault.Public(err))
+	}
+	if !sandbox.ID(v.Param("id")).Valid() {
+		return conn.Close(term.CloseGone, "Sandbox not found")
+	}
+	since := int64(-1)
+	if n, err := strconv.ParseInt(v.QueryParam("since"), 10, 64); err == nil && n >= 0 {
+		since = n
+	}
+	err = s.o.Service.ViewTerminal(v.ctx(), v.actor, v.Param("id"), v.Param("pty"), since, conn)
+	if err != nil {
+		s.log.Info("terminal ended", "request_id", v.requestID(), "error", err)
+	}
+	_ = conn.Close(term.CloseStopping, "") // does nothing when the service has closed it, as it should have
+	return nil
+}
+
+func closeCode(err error) int {
+	switch fault.KindOf(err) {
+	case fault.Unauthenticated:
+		return term.CloseExpired
+	case fault.Forbidden:
+		return term.CloseForbidden
+	default:
+		return term.CloseGone
+	}
+}
