@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
@@ -63,8 +64,10 @@ type doctorCmd struct {
 
 // Run prints one line per requirement; exit 1 when one fails.
 func (c *doctorCmd) Run(e *env) error {
-	binary, _ := c.findRunsc(e) // what is wrong with it is one of the checks
-	agentPath, _ := c.findAgent()
+	binary := c.Runsc
+	if binary == "" {
+		binary = runsc.Path(c.Cache)
+	}
 	images, err := image.Open(c.Cache)
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (c *doctorCmd) Run(e *env) error {
 		data = "/var/lib/sandgate"
 	}
 	failed := false
-	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, AgentBinary: agentPath, Images: images, DataDir: data, CacheDir: c.Cache}) {
+	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, Images: images, DataDir: data, Inst: installedMark(data)}) {
 		mark := "ok  "
 		if !check.OK {
 			mark, failed = "FAIL", true
@@ -90,14 +93,20 @@ func (c *doctorCmd) Run(e *env) error {
 	return nil
 }
 
+// installedMark reads the mark of a data directory that exists; "" otherwise.
+func installedMark(data string) string {
+	b, err := os.ReadFile(filepath.Join(data, "inst"))
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
 // findRunsc gives the runsc to use, checked.
 func (p *place) findRunsc(e *env) (string, error) {
 	path := p.Runsc
 	if path == "" {
-		var err error
-		if path, err = runsc.Find(p.Cache); err != nil {
-			return "", err
-		}
+		path = runsc.Path(p.Cache)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/workspace"
 )
 
 type userCmd struct {
@@ -70,7 +71,7 @@ type userDisable struct {
 
 // Run disables.
 func (c *userDisable) Run(e *env) error {
-	return c.with(e, func(ps *parts) error { return ps.service.AdminDisableUser(e.ctx, c.Email) })
+	return c.with(e, func(ps *parts) error { return ps.service.AdminDisableUser(e.ctx, c.Email, true) })
 }
 
 type userSetPw struct {
@@ -150,7 +151,8 @@ type workspaceGrant struct {
 // Run makes or changes the membership.
 func (c *workspaceGrant) Run(e *env) error {
 	return c.with(e, func(ps *parts) error {
-		return ps.service.AdminGrant(e.ctx, c.Workspace, c.Email, auth.Role(c.Role), permissions(c.Permission))
+		_, err := ps.service.AdminGrant(e.ctx, c.Workspace, c.Email, auth.Role(c.Role), permissions(c.Permission))
+		return err
 	})
 }
 
@@ -172,7 +174,9 @@ type keyCreate struct {
 // Run makes the key.
 func (c *keyCreate) Run(e *env) error {
 	return c.with(e, func(ps *parts) error {
-		secret, err := ps.service.AdminCreateKey(e.ctx, c.Workspace, c.Name, c.Owner, permissions(c.Permission), c.Expires)
+		_, secret, err := ps.service.AdminCreateKey(e.ctx, workspace.AdminKeyForm{
+			Workspace: c.Workspace, Name: c.Name, OwnerEmail: c.Owner, ExpiresDays: c.Expires, Permissions: permissions(c.Permission),
+		})
 		if err != nil {
 			return err
 		}
@@ -203,14 +207,16 @@ func (c *keyList) Run(e *env) error {
 }
 
 type keyRevoke struct {
-	place     `embed:""`
-	Workspace string `required:"" help:"Slug or name." env:"SANDGATE_WORKSPACE"`
-	Key       string `arg:"" help:"The key's id or prefix."`
+	place `embed:""`
+	Key   string `arg:"" help:"The key's id, its prefix, or the key itself."`
 }
 
 // Run revokes.
 func (c *keyRevoke) Run(e *env) error {
-	return c.with(e, func(ps *parts) error { return ps.service.AdminRevokeKey(e.ctx, c.Workspace, c.Key) })
+	return c.with(e, func(ps *parts) error {
+		_, err := ps.service.AdminRevokeKey(e.ctx, c.Key)
+		return err
+	})
 }
 
 // with opens what people commands need and closes it again.
@@ -241,7 +247,7 @@ func dateOrNever(t time.Time) string {
 // passwordFrom reads one line, or makes a random password.
 func passwordFrom(e *env, fromStdin bool) (string, error) {
 	if !fromStdin {
-		return auth.RandomPassword(), nil
+		return auth.NewToken()[:24], nil
 	}
 	line, err := bufio.NewReader(io.LimitReader(e.stdin, 4096)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -14,16 +15,18 @@ import (
 	"sandgate/auth/session"
 	"sandgate/handlers"
 	"sandgate/handlers/api"
+	"sandgate/internal/webhost"
 	"sandgate/sandbox/image"
 )
 
 type serveCmd struct {
-	place     `embed:""`
-	Listen    string   `help:"Address to listen on; port 0 picks one." env:"SANDGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	PublicURL string   `help:"URL under which people and sandboxes reach this server; default: the listener's." env:"SANDGATE_PUBLIC_URL" placeholder:"URL"`
-	Hosts     []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
-	Mirror    string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
-	LogJSON   bool     `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
+	place          `embed:""`
+	Listen         string   `help:"Address to listen on; port 0 picks one." env:"SANDGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	PublicURL      string   `help:"URL under which people and sandboxes reach this server; default: the listener's." env:"SANDGATE_PUBLIC_URL" placeholder:"URL"`
+	Hosts          []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
+	TrustedProxies []string `help:"Networks whose X-Forwarded-For is believed, comma-separated." env:"SANDGATE_TRUSTED_PROXIES" placeholder:"CIDR"`
+	Mirror         string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
+	LogJSON        bool     `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
 
 // Limits of the listener. There is no write limit: terminals, event streams and large files live long.
@@ -58,7 +61,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := ps.audit.CloseOpen(e.ctx); err != nil {
+	if _, err := ps.audit.CloseOpen(e.ctx); err != nil {
 		return err
 	}
 	if err := ps.manager.Reconcile(e.ctx); err != nil {
@@ -143,17 +146,24 @@ func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
 }
 
 func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
-	sessions, err := session.New(session.Options{Store: ps.store, Secure: public.Scheme == "https", Now: time.Now})
+	names, err := webhost.New(webhost.Options{Listen: addr.String(), PublicURL: public.String(), Hosts: c.Hosts})
 	if err != nil {
 		return nil, err
 	}
-	hosts := append([]string{addr.String()}, c.Hosts...)
-	rest, err := api.New(api.Options{Service: ps.service, PublicURL: public, Hosts: hosts, Log: logger, Version: version})
+	proxies := make([]netip.Prefix, len(c.TrustedProxies))
+	for i, p := range c.TrustedProxies {
+		if proxies[i], err = netip.ParsePrefix(p); err != nil {
+			return nil, fmt.Errorf("--trusted-proxies: %w", err)
+		}
+	}
+	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, ClientIP: handlers.ClientIP})
 	if err != nil {
 		return nil, err
 	}
 	web, err := handlers.New(handlers.Options{
-		Service: ps.service, Sessions: sessions, API: rest, PublicURL: public, Hosts: hosts, Log: logger, Version: version,
+		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest,
+		Sessions:  session.New(session.Options{Records: ps.store, Secure: public.Scheme == "https", Address: handlers.ClientIP}),
+		PublicURL: public.String(), TrustedProxies: proxies,
 	})
 	if err != nil {
 		return nil, err
