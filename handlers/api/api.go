@@ -85,6 +85,8 @@ type Options struct {
 	Log     *slog.Logger
 	// ClientIP tells the address of a client, for the record; nil: the peer of the connection.
 	ClientIP func(*http.Request) string
+	// MaxContent is how many bytes of a file a JSON body carries; 0: 16 MiB. …/files/raw has no such limit.
+	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
 	KeepAlive time.Duration
 }
@@ -96,6 +98,7 @@ type server struct {
 	clientIP  func(*http.Request) string
 	keepAlive time.Duration
 	names     *webhost.Names
+	content   int64
 }
 
 // New makes the handler of everything under /v1. Mount it for all methods at "/v1" and below, without stripping the prefix.
@@ -106,9 +109,12 @@ func New(o Options) (http.Handler, error) {
 	if o.Log == nil || o.Names == nil {
 		return nil, errors.New("api: a logger and names are required")
 	}
-	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names}
+	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
 	if s.clientIP == nil {
 		s.clientIP = peer
+	}
+	if s.content == 0 {
+		s.content = 16 << 20
 	}
 	if s.keepAlive == 0 {
 		s.keepAlive = 25 * time.Second

@@ -80,79 +80,87 @@ func tooLarge(c echo.Context, limit int64) error {
 	return fault.New(fault.TooLarge, "The body is larger than the %d MiB that this call takes.", limit>>20)
 }
 
-// checkJSON walks the text once and refuses what encoding/json would let pass. Its errors are safe to show.
+// checkJSON refuses what encoding/json would let pass. Its errors are safe to show.
 func checkJSON(p []byte) error {
 	if !utf8.Valid(p) {
 		return errors.New("it holds bytes that are not UTF-8")
 	}
+	var all json.RawMessage
+	if err := json.Unmarshal(p, &all); err != nil {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Offset < int64(len(p)) {
+			return fmt.Errorf("it breaks at byte %d", syntax.Offset)
+		}
+		return errors.New("it ends too early")
+	}
 	if halfSurrogate(p) {
 		return errors.New("it holds half of a surrogate pair")
 	}
-	dec := json.NewDecoder(bytes.NewReader(p))
-	dec.UseNumber()
-	if err := walk(dec, 0); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows after the object")
+	return checkKeys(p)
+}
+
+// level is one object or array that is open. keys is nil for an array.
+type level struct {
+	keys    map[string]bool
+	wantKey bool
+}
+
+// checkKeys refuses duplicate keys and deep nesting in p, which is known to be JSON. Long strings are jumped over.
+func checkKeys(p []byte) error {
+	var open []level
+	for i := 0; i < len(p); i++ {
+		switch p[i] {
+		case '{', '[':
+			if len(open) == maxNesting {
+				return fmt.Errorf("it is nested more than %d deep", maxNesting)
+			}
+			l := level{}
+			if p[i] == '{' {
+				l = level{keys: map[string]bool{}, wantKey: true}
+			}
+			open = append(open, l)
+		case '}', ']':
+			open = open[:len(open)-1]
+		case ',':
+			open[len(open)-1].wantKey = open[len(open)-1].keys != nil
+		case '"':
+			last := stringEnd(p, i)
+			if len(open) > 0 && open[len(open)-1].wantKey {
+				l := &open[len(open)-1]
+				var name string
+				if err := json.Unmarshal(p[i:last+1], &name); err != nil || l.keys[name] {
+					return errors.New("a key stands in it twice")
+				}
+				l.keys[name], l.wantKey = true, false
+			}
+			i = last
+		}
 	}
 	return nil
 }
 
-// walk reads one value and refuses duplicate keys and deep nesting in it.
-func walk(dec *json.Decoder, depth int) error {
-	tok, err := token(dec)
-	if err != nil {
-		return err
-	}
-	d, ok := tok.(json.Delim)
-	if !ok {
-		return nil
-	}
-	if depth++; depth > maxNesting {
-		return fmt.Errorf("it is nested more than %d deep", maxNesting)
-	}
-	seen := map[string]bool{}
-	for dec.More() {
-		if d == '{' {
-			key, err := token(dec)
-			if err != nil {
-				return err
-			}
-			name, _ := key.(string)
-			if seen[name] {
-				return errors.New("a key stands in it twice")
-			}
-			seen[name] = true
+// stringEnd gives the place of the quote that ends the string beginning at i.
+func stringEnd(p []byte, i int) int {
+	for j := i + 1; ; j++ {
+		j += bytes.IndexByte(p[j:], '"')
+		slashes := 0
+		for p[j-1-slashes] == '\\' {
+			slashes++
 		}
-		if err := walk(dec, depth); err != nil {
-			return err
+		if slashes%2 == 0 {
+			return j
 		}
 	}
-	_, err = token(dec)
-	return err
-}
-
-// token reads one; what encoding/json says about a syntax error is a position and a character, and may be shown.
-func token(dec *json.Decoder) (json.Token, error) {
-	tok, err := dec.Token()
-	if err == nil {
-		return tok, nil
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, errors.New("it ends too early")
-	}
-	return nil, fmt.Errorf("it breaks at byte %d", dec.InputOffset())
 }
 
 // halfSurrogate finds a \uD800–\uDFFF escape that is not one of a pair; decoding would turn it into another character,
 // and a path or command with it. Backslashes stand in strings only, so the text need not be parsed for this.
 func halfSurrogate(p []byte) bool {
 	for i := 0; i < len(p); i++ {
-		if p[i] != '\\' {
-			continue
+		next := bytes.IndexByte(p[i:], '\\')
+		if next < 0 {
+			return false
 		}
-		i++
+		i += next + 1
 		u := escaped(p, i)
 		if u < 0 {
 			continue

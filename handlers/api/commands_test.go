@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -54,7 +55,7 @@ func TestOutputIsBounded(t *testing.T) {
 	b := start(t)
 	b.f.run = func(_ context.Context, _ agent.CommandSpec, out agent.Output) (agent.Exit, error) {
 		for range 17 {
-			_ = out.Stdout(make([]byte, 1<<20))
+			_ = out.Stdout(bytes.Repeat([]byte("x"), 1<<20))
 		}
 		return agent.Exit{}, nil
 	}

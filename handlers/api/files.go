@@ -16,9 +16,6 @@ import (
 	"sandgate/sandbox/agent"
 )
 
-// maxContent is how much of a file a JSON body carries, in bytes; …/files/raw has no such limit.
-const maxContent = 16 << 20
-
 type entryBody struct {
 	Name       string  `json:"name"`
 	NameB64    []byte  `json:"name_b64,omitempty"` // where the name is not UTF-8
@@ -118,20 +115,20 @@ func (s *server) readFile(c echo.Context) error {
 	if encoding != "utf-8" && encoding != "base64" {
 		return fault.Field("encoding", "must be one of utf-8, base64")
 	}
-	info, r, err := s.svc.ReadFile(c.Request().Context(), actor(c), c.Param("id"), path, 0, maxContent+1)
+	info, r, err := s.svc.ReadFile(c.Request().Context(), actor(c), c.Param("id"), path, 0, s.content+1)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if info.Size > maxContent {
-		return errTooLong()
+	if info.Size > s.content {
+		return s.errTooLong()
 	}
-	p, err := io.ReadAll(io.LimitReader(r, maxContent+1))
+	p, err := io.ReadAll(io.LimitReader(r, s.content+1))
 	if err != nil {
 		return err
 	}
-	if len(p) > maxContent { // a file that grew, or one of /proc, which says it is empty
-		return errTooLong()
+	if int64(len(p)) > s.content { // a file that grew, or one of /proc, which says it is empty
+		return s.errTooLong()
 	}
 	text := string(p)
 	if encoding == "base64" {
@@ -147,8 +144,8 @@ func (s *server) readFile(c echo.Context) error {
 	}{string(path), ifNotText(path), text, encoding})
 }
 
-func errTooLong() error {
-	return fault.New(fault.TooLarge, "The file is larger than the %d MiB that this call takes: use files/raw.", maxContent>>20)
+func (s *server) errTooLong() error {
+	return fault.New(fault.TooLarge, "The file is larger than the %d bytes that this call takes: use files/raw.", s.content)
 }
 
 // writeFile: POST …/files {"path","content","encoding"}.
@@ -165,8 +162,8 @@ func (s *server) writeFile(c echo.Context) error {
 	if err := errors.Join(o.check(), refuseApprovalID(c)); err != nil {
 		return err
 	}
-	if len(p) > maxContent {
-		return errTooLong()
+	if int64(len(p)) > s.content {
+		return s.errTooLong()
 	}
 	_, err = s.svc.WriteFile(c.Request().Context(), actor(c), c.Param("id"), path, bytes.NewReader(p), agent.WriteOptions{Size: int64(len(p))})
 	if err != nil {

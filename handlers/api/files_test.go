@@ -124,7 +124,8 @@ func TestListing(t *testing.T) {
 }
 
 func TestSizesOfJSONFiles(t *testing.T) {
-	b := start(t)
+	const maxContent = 1 << 16
+	b := start(t, func(o *Options) { o.MaxContent = maxContent })
 	b.f.files["/full"] = make([]byte, maxContent)
 	b.f.files["/over"] = make([]byte, maxContent+1)
 	b.f.infos["/proc/endless"] = agent.FileInfo{Type: "file"}
