@@ -273,6 +273,10 @@ func (t *terminal) resize(cols, rows int) {
 	if setSize(t.master, size) != nil {
 		return
 	}
+	// The kernel tells the foreground group; a shell that waits for a job wants to know, too.
+	if !t.reaped.Load() {
+		_ = syscall.Kill(t.pid, syscall.SIGWINCH)
+	}
 	t.sizes = append(t.sizes, sizeAt{t.ring.next, size})
 	t.sizeSeq++
 	if len(t.sizes) > keepSizes {
@@ -295,12 +299,52 @@ func (t *terminal) signal(sig syscall.Signal) error {
 		return err
 	})
 	if err != nil || group <= 1 {
-		group = t.pid
+		// gVisor answers this to members of the session only. The line discipline knows the group, for three signals.
+		if t.typeSignal(sig) {
+			return nil
+		}
+		group = t.youngestGroup()
 	}
 	if t.reaped.Load() && group == t.pid {
 		return nil
 	}
 	return syscall.Kill(-group, sig)
+}
+
+// typeSignal writes the character that means sig straight to the line discipline, where it means that now.
+func (t *terminal) typeSignal(sig syscall.Signal) bool {
+	place, known := map[syscall.Signal]int{
+		syscall.SIGINT: unix.VINTR, syscall.SIGQUIT: unix.VQUIT, syscall.SIGTSTP: unix.VSUSP,
+	}[sig]
+	if !known {
+		return false
+	}
+	return control(t.master, func(fd int) error {
+		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		if tio.Lflag&unix.ISIG == 0 || tio.Cc[place] == 0 {
+			return syscall.EINVAL
+		}
+		// Not through the file: a write of typed bytes may hold it until the program reads.
+		n, err := unix.Write(fd, []byte{tio.Cc[place]})
+		if err == nil && n != 1 {
+			err = syscall.EAGAIN
+		}
+		return err
+	}) == nil
+}
+
+// youngestGroup guesses the foreground group: the one that was made last and is not stopped, else the shell's own.
+func (t *terminal) youngestGroup() int {
+	group := t.pid
+	for _, p := range processes() {
+		if p.session == t.pid && p.pid == p.pgrp && p.state != 'T' && p.state != 'Z' {
+			group = max(group, p.pgrp)
+		}
+	}
+	return group
 }
 
 // watchPTY settles how the terminal ended: everything that was printed first, then the exit.

@@ -2,7 +2,9 @@ package guest
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -84,6 +86,7 @@ func (j *job) members() []int {
 			foreign = true // the number is in use again, so the sessions and groups with it are somebody else's
 		}
 	}
+	var closed []int // whose environment is open to their own user only
 	mark := []byte(markVar + "=" + j.id + "\x00")
 	for _, p := range all {
 		if p.pid == self || p.state == 'Z' || p.state == 'X' {
@@ -93,10 +96,15 @@ func (j *job) members() []int {
 			in[p.pid] = true
 			continue
 		}
-		env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
-		if err == nil && (bytes.HasPrefix(env, mark) || bytes.Contains(env, append([]byte{0}, mark...))) {
+		switch env, err := os.ReadFile(environOf(p.pid)); {
+		case err == nil && hasMark(env, mark):
 			in[p.pid] = true
+		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+			closed = append(closed, p.pid)
 		}
+	}
+	for _, pid := range markedAs(closed, mark) {
+		in[pid] = true
 	}
 	queue := make([]int, 0, len(in))
 	for pid := range in {
@@ -115,6 +123,50 @@ func (j *job) members() []int {
 		}
 	}
 	return queue
+}
+
+func environOf(pid int) string { return "/proc/" + strconv.Itoa(pid) + "/environ" }
+
+func hasMark(env, mark []byte) bool {
+	return bytes.HasPrefix(env, mark) || bytes.Contains(env, append([]byte{0}, mark...))
+}
+
+// markedAs gives those of pids that bear the mark, looking at each as its own user. Root without CAP_SYS_PTRACE may not
+// read others' environments; a thread that is that user for good, and ends after it, may.
+func markedAs(pids []int, mark []byte) []int {
+	type owner struct{ uid, gid uint32 }
+	byOwner := map[owner][]int{}
+	for _, pid := range pids {
+		var st syscall.Stat_t
+		if syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && st.Uid != 0 {
+			o := owner{st.Uid, st.Gid}
+			byOwner[o] = append(byOwner[o], pid)
+		}
+	}
+	var found []int
+	for o, pids := range byOwner {
+		done := make(chan []int)
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			var marked []int
+			defer func() { done <- marked }()
+			// Raw calls change this thread alone.
+			gid, uid := uintptr(o.gid), uintptr(o.uid)
+			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, gid, gid, gid); errno != 0 {
+				return
+			}
+			if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+				return
+			}
+			for _, pid := range pids {
+				if env, err := os.ReadFile(environOf(pid)); err == nil && hasMark(env, mark) {
+					marked = append(marked, pid)
+				}
+			}
+		}()
+		found = append(found, <-done...)
+	}
+	return found
 }
 
 // signalTree sends sig to every process of the job once and reports whether there was any.
