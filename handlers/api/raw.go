@@ -3,17 +3,16 @@ package api
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"sandgate/internal/fault"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/files"
 )
 
 // maxUnsized bounds a file whose size is not known beforehand (one of /proc), in bytes.
@@ -22,24 +21,9 @@ const maxUnsized = 64 << 20
 // safeHeaders keep a browser from running what a sandbox wrote: it is bytes to be saved, whatever it looks like.
 func safeHeaders(h http.Header, name string) {
 	h.Set(echo.HeaderContentType, "application/octet-stream")
-	h.Set("Content-Disposition", attachment(name))
+	h.Set("Content-Disposition", files.Disposition([]byte(name)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-}
-
-// attachment names a file for saving. Names that are not UTF-8, or hold what a header cannot, are mended: the exact name
-// is in the listing.
-func attachment(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == utf8.RuneError {
-			return '_'
-		}
-		return r
-	}, name)
-	if v := mime.FormatMediaType("attachment", map[string]string{"filename": name}); v != "" {
-		return v
-	}
-	return "attachment"
 }
 
 // baseName is the last part of a path, for saving.
