@@ -68,8 +68,9 @@ func (c *lsCmd) Run(e *env) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var list []struct {
-		ID, Status, Label, Owner, Image string
-		CreatedAt                       string `json:"created_at"`
+		ID, Status, Label, Image string
+		Owner                    struct{ Name string }
+		CreatedAt                string `json:"created_at"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (c *lsCmd) Run(e *env) error {
 	w := tabwriter.NewWriter(e.stdout, 2, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "ID\tSTATUS\tOWNER\tIMAGE\tCREATED\tLABEL")
 	for _, s := range list {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%q\n", s.ID, s.Status, s.Owner, s.Image, s.CreatedAt, s.Label)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%q\n", s.ID, s.Status, s.Owner.Name, s.Image, s.CreatedAt, s.Label)
 	}
 	return w.Flush()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -190,7 +189,8 @@ func (c *auditVerify) Run(e *env) error {
 			return err
 		}
 		if bad != 0 {
-			return errors.Join(fmt.Errorf("the record is broken at %d (%d events checked)", bad, checked), exitError(1))
+			_, _ = fmt.Fprintf(e.stderr, "the record is broken at %d (%d events checked)\n", bad, checked)
+			return exitError(1)
 		}
 		_, err = fmt.Fprintf(e.stdout, "%d events, the chain holds\n", checked)
 		return err
