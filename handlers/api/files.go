@@ -115,20 +115,9 @@ func (s *server) readFile(c echo.Context) error {
 	if encoding != "utf-8" && encoding != "base64" {
 		return fault.Field("encoding", "must be one of utf-8, base64")
 	}
-	info, r, err := s.svc.ReadFile(c.Request().Context(), actor(c), c.Param("id"), path, 0, s.content+1)
+	p, err := s.readWhole(c, path)
 	if err != nil {
 		return err
-	}
-	defer r.Close()
-	if info.Size > s.content {
-		return s.errTooLong()
-	}
-	p, err := io.ReadAll(io.LimitReader(r, s.content+1))
-	if err != nil {
-		return err
-	}
-	if int64(len(p)) > s.content { // a file that grew, or one of /proc, which says it is empty
-		return s.errTooLong()
 	}
 	text := string(p)
 	if encoding == "base64" {
@@ -142,6 +131,36 @@ func (s *server) readFile(c echo.Context) error {
 		Content  string `json:"content"`
 		Encoding string `json:"encoding"`
 	}{string(path), ifNotText(path), text, encoding})
+}
+
+// inlineRead is how much of a file comes over the connection that is there already, in bytes; more costs one of its own.
+const inlineRead = 256 << 10
+
+// readWhole reads a file of at most s.content bytes. It does not believe the size: files of /proc say that they are empty.
+func (s *server) readWhole(c echo.Context, path []byte) ([]byte, error) {
+	small := min(inlineRead, s.content+1)
+	for _, limit := range []int64{small, s.content + 1} {
+		info, r, err := s.svc.ReadFile(c.Request().Context(), actor(c), c.Param("id"), path, 0, limit)
+		if err != nil {
+			return nil, err
+		}
+		var p []byte
+		if info.Size < limit {
+			p, err = io.ReadAll(io.LimitReader(r, limit))
+		}
+		if cerr := r.Close(); err == nil {
+			err = cerr
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case info.Size > s.content:
+			return nil, s.errTooLong()
+		case info.Size < limit && int64(len(p)) < limit:
+			return p, nil
+		}
+	}
+	return nil, s.errTooLong()
 }
 
 func (s *server) errTooLong() error {

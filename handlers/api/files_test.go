@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -214,7 +215,7 @@ func TestFilesWhoseSizesLie(t *testing.T) {
 	got = b.do("GET", at("/raw", "/sys/x"), "")
 	assert.NoError(t, got.cut)
 	assert.Equal(t, "small", got.body)
-	b.f.infos["/work/shrinks"] = agent.FileInfo{Type: "file", Size: 10, ETag: `"w"`}
+	b.f.infos["/work/shrinks"] = agent.FileInfo{Type: "file", Size: inlineRead + 10, ETag: `"w"`}
 	b.f.files["/work/shrinks"] = []byte("only")
 	got = b.do("GET", at("/raw", "/work/shrinks"), "")
 	assert.Error(t, got.cut, "a file that became shorter must not look whole")
@@ -260,3 +261,18 @@ func TestArchives(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("the bridge broke") }
+
+func TestLargeFilesAreOpenedTwice(t *testing.T) {
+	b := start(t)
+	b.f.files["/large"] = bytes.Repeat([]byte("0123456789abcdef"), inlineRead/16+1)
+	b.f.files["/small"] = b.f.files["/large"][:inlineRead]
+	for path, opens := range map[string]int{"/large": 2, "/small": 1} {
+		before := len(b.f.called())
+		got := b.do("GET", at("/raw", path), "")
+		assert.Equal(t, string(b.f.files[path]), got.body)
+		assert.Len(t, b.f.called(), before+opens)
+		got = b.do("GET", at("", path), "")
+		assert.Equal(t, 200, got.status)
+		assert.Contains(t, got.body, `"content":"`+string(b.f.files[path])+`"`)
+	}
+}

@@ -36,95 +36,118 @@ func baseName(p []byte) string {
 	}
 }
 
-// getRaw: GET and HEAD …/files/raw?path=, with conditions and one range.
+// plan is what of a file is to be answered, and how.
+type plan struct {
+	tag     string
+	status  int
+	part    span
+	whole   bool  // part is all of it
+	unsized bool  // its size is not to be believed
+	most    int64 // bytes that were asked for; -1: all
+}
+
+// planOf judges the conditions and the range of a request against a file. An error comes with the headers that it needs.
+func planOf(r *http.Request, h http.Header, p []byte, info agent.FileInfo) (plan, error) {
+	pl := plan{
+		tag: quoted(info.ETag), status: http.StatusOK, part: span{0, info.Size}, whole: true, unsized: info.Size == 0 || virtual(p),
+	}
+	if status, err := conditions(r, pl.tag); err != nil || status != 0 {
+		pl.status = status
+		return pl, err
+	}
+	want := r.Header.Get("Range")
+	if want == "" || pl.unsized || !ifRange(r, pl.tag) {
+		return pl, nil
+	}
+	part, ok, err := parseRange(want, info.Size)
+	if err != nil {
+		h.Set("Content-Range", "bytes */"+strconv.FormatInt(info.Size, 10))
+		return pl, err
+	}
+	if ok {
+		pl.part, pl.whole, pl.status = part, false, http.StatusPartialContent
+	}
+	return pl, nil
+}
+
+// getRaw: GET and HEAD …/files/raw?path=, with conditions and one range. What the file is must be known before it is known
+// which bytes of it are wanted, so a range or a large file is opened twice; should it change in between, the plan is made
+// again for what was opened.
 func (s *server) getRaw(c echo.Context) error {
 	p, err := queryPath(c)
 	if err != nil {
 		return err
 	}
 	r := c.Request()
-	want := r.Header.Get("Range")
-	first := int64(-1)
-	if r.Method == http.MethodHead || want != "" {
-		first = 0 // only what the file is; its bytes are asked for once it is known which
+	opened := span{0, inlineRead}
+	if r.Method == http.MethodHead || r.Header.Get("Range") != "" {
+		opened.length = 0
 	}
-	info, body, err := s.svc.ReadFile(r.Context(), actor(c), c.Param("id"), p, 0, first)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = body.Close() }()
-	h := c.Response().Header()
-	tag := quoted(info.ETag)
-	h.Set("ETag", tag)
-	status, err := conditions(r, tag)
-	if err != nil {
-		return err
-	}
-	h.Set("Accept-Ranges", "bytes")
-	if status != 0 {
-		c.Response().WriteHeader(status)
-		return nil
-	}
-	safeHeaders(h, baseName(p))
-	h.Set("Last-Modified", info.ModifiedAt.UTC().Format(http.TimeFormat))
-	part := span{0, info.Size}
-	unsized := info.Size == 0 || virtual(p)
-	if want != "" && !unsized && ifRange(r, tag) {
-		found, ok, err := parseRange(want, info.Size)
+	for range 4 {
+		info, body, err := s.svc.ReadFile(r.Context(), actor(c), c.Param("id"), p, opened.offset, opened.length)
 		if err != nil {
-			h.Set("Content-Range", "bytes */"+strconv.FormatInt(info.Size, 10))
-			dropFileHeaders(h)
 			return err
 		}
-		if ok {
-			part, status = found, http.StatusPartialContent
-			h.Set("Content-Range", part.contentRange(info.Size))
-		}
-	}
-	if status == 0 {
-		status = http.StatusOK
-	}
-	if !unsized {
-		h.Set(echo.HeaderContentLength, strconv.FormatInt(part.length, 10))
-	}
-	if r.Method == http.MethodHead {
-		c.Response().WriteHeader(status)
-		return nil
-	}
-	if first == 0 { // opened for its description: open it again for its bytes
-		if unsized {
-			part.length = -1
-		}
-		again, bytes, err := s.svc.ReadFile(r.Context(), actor(c), c.Param("id"), p, part.offset, part.length)
-		if err == nil && quoted(again.ETag) != tag && !unsized {
-			_ = bytes.Close()
-			err = fault.New(fault.Conflict, "The file changed while it was being read. Ask again.")
-		}
-		if err != nil {
-			dropFileHeaders(h)
+		pl, err := planOf(r, c.Response().Header(), p, info)
+		ready := r.Method == http.MethodHead || pl.status == http.StatusNotModified || opened.length < 0 && pl.whole ||
+			opened.offset == pl.part.offset && opened.length >= max(pl.part.length, 1) && !virtual(p)
+		if err != nil || ready {
+			if err == nil {
+				pl.most = opened.length
+				err = sendRaw(c, p, info, pl, body)
+			}
+			_ = body.Close()
 			return err
 		}
 		_ = body.Close()
-		body = bytes
+		if opened = pl.part; pl.whole {
+			opened.length = -1
+		}
 	}
-	c.Response().WriteHeader(status)
-	if unsized {
-		return copyUnsized(c.Response(), body)
-	}
-	if part.length > 0 {
-		c.Response().Flush() // a file that breaks off early must be a cut answer, not a connection that says nothing
-	}
-	n, err := io.Copy(c.Response(), io.LimitReader(body, part.length))
-	if err == nil && n < part.length {
-		err = errors.New("the file became shorter while it was read")
-	}
-	return err // the status is out: the writer of errors cuts the connection, so that nobody takes this for all
+	return fault.New(fault.Conflict, "The file keeps changing while it is being read. Ask again.")
 }
 
-// copyUnsized sends a file that has no true size, up to a bound beyond which the answer is cut visibly.
-func copyUnsized(w io.Writer, body io.Reader) error {
-	n, err := io.Copy(w, io.LimitReader(body, maxUnsized+1))
-	if err == nil && n > maxUnsized {
+// sendRaw answers with a file as planned. Once the status is out an error cuts the connection, so that nobody takes what
+// was sent for all of it.
+func sendRaw(c echo.Context, p []byte, info agent.FileInfo, pl plan, body io.Reader) error {
+	h := c.Response().Header()
+	h.Set("ETag", pl.tag)
+	h.Set("Accept-Ranges", "bytes")
+	if pl.status != http.StatusNotModified {
+		safeHeaders(h, baseName(p))
+		h.Set("Last-Modified", info.ModifiedAt.UTC().Format(http.TimeFormat))
+		if !pl.unsized {
+			h.Set(echo.HeaderContentLength, strconv.FormatInt(pl.part.length, 10))
+		}
+		if !pl.whole {
+			h.Set("Content-Range", pl.part.contentRange(info.Size))
+		}
+	}
+	c.Response().WriteHeader(pl.status)
+	if c.Request().Method == http.MethodHead || pl.status == http.StatusNotModified {
+		return nil
+	}
+	if pl.unsized {
+		return copyUnsized(c.Response(), body, pl.most)
+	}
+	if pl.part.length > inlineRead {
+		c.Response().Flush() // a file that breaks off early must be a cut answer, not a connection that says nothing
+	}
+	n, err := io.Copy(c.Response(), io.LimitReader(body, pl.part.length))
+	if err == nil && n < pl.part.length {
+		err = errors.New("the file became shorter while it was read")
+	}
+	return err
+}
+
+// copyUnsized sends a file that has no true size; most bytes of it were asked for, -1: all. One that may go on beyond what
+// was read is cut visibly.
+func copyUnsized(w io.Writer, body io.Reader, most int64) error {
+	if most < 0 || most > maxUnsized {
+		most = maxUnsized + 1
+	}
+	n, err := io.Copy(w, io.LimitReader(body, most))
+	if err == nil && n == most {
 		err = errors.New("a file without a size went on for too long")
 	}
 	return err
@@ -134,13 +157,6 @@ func copyUnsized(w io.Writer, body io.Reader) error {
 func virtual(p []byte) bool {
 	clean := path.Clean(string(p))
 	return strings.HasPrefix(clean, "/proc/") || strings.HasPrefix(clean, "/sys/")
-}
-
-// dropFileHeaders takes back what describes a file, for an answer that is an error instead.
-func dropFileHeaders(h http.Header) {
-	for _, name := range []string{"Content-Disposition", "Last-Modified", "Accept-Ranges", "Content-Length", "ETag"} {
-		h.Del(name)
-	}
 }
 
 // putRaw: PUT …/files/raw?path=, the body being the file. If-Match and If-None-Match: * guard against lost updates.
