@@ -21,25 +21,30 @@ type remote struct {
 
 // call sends one request; a JSON error of the server becomes the error's text.
 func (r *remote) call(e *env, method, path, accept string, body any) (*http.Response, error) {
+	if body == nil {
+		return r.send(e, method, path, accept, nil, 0, "")
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return r.send(e, method, path, accept, bytes.NewReader(b), int64(len(b)), "application/json")
+}
+
+// send is call for any body.
+func (r *remote) send(e *env, method, path, accept string, body io.Reader, size int64, media string) (*http.Response, error) {
 	if r.Key == "" {
 		return nil, errors.New("name an API key: --key KEY or $SANDGATE_KEY")
 	}
-	var payload io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		payload = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(e.ctx, method, strings.TrimRight(r.URL, "/")+path, payload)
+	req, err := http.NewRequestWithContext(e.ctx, method, strings.TrimRight(r.URL, "/")+path, body)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("X-API-Key", r.Key)
 	req.Header.Set("Accept", accept)
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.ContentLength = size
+		req.Header.Set("Content-Type", media)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

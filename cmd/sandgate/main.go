@@ -33,6 +33,8 @@ type cli struct {
 	Image     imageCmd     `cmd:"" help:"Root filesystems of sandboxes."`
 	Audit     auditCmd     `cmd:"" help:"The record of what happened."`
 	Run       runCmd       `cmd:"" help:"Run a command in a sandbox over REST; exits with its code."`
+	Sh        shCmd        `cmd:"" help:"Open a terminal in a sandbox."`
+	Cp        cpCmd        `cmd:"" help:"Copy a file into or out of a sandbox."`
 	Ls        lsCmd        `cmd:"" help:"List sandboxes over REST."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
