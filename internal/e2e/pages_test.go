@@ -79,7 +79,6 @@ func TestFirstHourInTheBrowser(t *testing.T) {
 	testenv.Browser(t)
 	host := newInstallation(t)
 	s := host.serve()
-	require.NotEmpty(t, s.setup, "no link for the first sign-in was printed")
 	p := newTab(t, s.url)
 	p.setUp(s.setup, "ann@example.org", "Research")
 	p.keepAll("new-sandbox")

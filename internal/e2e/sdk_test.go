@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,8 +49,9 @@ func TestTerminalsCarryEveryByte(t *testing.T) {
 	term.forget()
 	term.typeText(string(every))
 	term.sees("END")
-	require.Equal(t, "GOT"+string(every)+"END", term.text())
+	got, _, _ := strings.Cut(term.text(), "END") // the shell's next prompt may follow
+	require.True(t, got == "GOT"+string(every), "%q", got)
 	code, in := api.do("GET", "/v1/sandboxes/"+id+"/files/raw?path=/work/in", nil)
 	require.Equal(t, 200, code)
-	require.Equal(t, every, in)
+	require.True(t, bytes.Equal(every, in), "%q", in)
 }

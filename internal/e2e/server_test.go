@@ -24,7 +24,8 @@ import (
 type installation struct {
 	t    *testing.T
 	data string
-	inst string
+	// inhabited says that somebody has an account, so that no link for the first one is to be expected.
+	inhabited bool
 }
 
 // newInstallation makes an empty data directory. When the test ends, every sandbox is killed and the host is counted:
@@ -77,7 +78,7 @@ func (i *installation) runWith(stdin string, args ...string) string {
 // person makes an account with a workspace of its own in which it may run code; it gives a password.
 func (i *installation) person(email, workspace string) (password string) {
 	i.t.Helper()
-	password = "correct horse battery " + email
+	password, i.inhabited = "correct horse battery "+email, true
 	i.runWith(password+"\n", "user", "create", "--email", email, "--password-stdin")
 	i.run("workspace", "create", workspace)
 	i.run("workspace", "grant", "--workspace", workspace, "--email", email, "--role", "admin", "--permission", "sandboxes:run")
@@ -146,14 +147,14 @@ func (i *installation) serve(flags ...string) *server {
 		}
 	}
 	// The link follows at once where there is no administrator yet.
-	for wait := time.After(2 * time.Second); s.setup == ""; {
+	for wait := time.After(5 * time.Second); s.setup == "" && !i.inhabited; {
 		select {
 		case line := <-lines:
 			if _, rest, ok := strings.Cut(line, "first sign-in: "); ok {
 				s.setup = rest
 			}
 		case <-wait:
-			return s
+			require.Fail(i.t, "no link for the first sign-in")
 		}
 	}
 	return s
