@@ -34,7 +34,9 @@ type events struct {
 func (v *visit) stream(show func(*events) error) error {
 	ctx, cancel := v.s.o.Service.Guard(v.ctx(), v.actor, auth.SandboxesRead)
 	defer cancel()
-	v.SetRequest(v.Request().WithContext(ctx))
+	plain := v.Request()
+	defer v.SetRequest(plain) // the page that says what went wrong is rendered when the guard's context has ended
+	v.SetRequest(plain.WithContext(ctx))
 	h := v.Response().Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
