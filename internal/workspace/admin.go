@@ -31,7 +31,7 @@ func (s *Service) AdminCreateUser(ctx context.Context, email, password string, a
 		return auth.User{}, err
 	}
 	u := auth.User{ID: sandbox.RandomID("us"), Email: email, PasswordHash: hash, Admin: admin, CreatedAt: s.o.Now()}
-	err = s.change(ctx, system(), adminAction("user.create", email), func(ctx context.Context) (detail string, err error) {
+	err = s.change(ctx, host(""), adminAction("user.create", email), func(ctx context.Context) (detail string, err error) {
 		if admin {
 			detail = "administrator of the installation"
 		}
@@ -60,7 +60,7 @@ func (s *Service) AdminDisableUser(ctx context.Context, email string, disabled b
 	if !disabled {
 		name = "user.enable"
 	}
-	err = s.change(ctx, system(), adminAction(name, u.Email), func(ctx context.Context) (string, error) {
+	err = s.change(ctx, host(""), adminAction(name, u.Email), func(ctx context.Context) (string, error) {
 		return "", s.o.Store.SetDisabled(ctx, u.ID, disabled)
 	})
 	s.peopleChanged("")
@@ -80,7 +80,7 @@ func (s *Service) AdminSetPassword(ctx context.Context, email, password string) 
 	if err != nil {
 		return err
 	}
-	err = s.change(ctx, system(), adminAction("user.set_password", u.Email), func(ctx context.Context) (string, error) {
+	err = s.change(ctx, host(""), adminAction("user.set_password", u.Email), func(ctx context.Context) (string, error) {
 		return "signed out everywhere", s.o.Store.SetPassword(ctx, u.ID, hash, true)
 	})
 	s.peopleChanged("")
@@ -106,8 +106,7 @@ func (s *Service) AdminCreateWorkspace(ctx context.Context, name string) (auth.W
 		return auth.Workspace{}, err
 	}
 	w := s.newWorkspace(name)
-	a := system()
-	a.Workspace = w
+	a := host(w.ID)
 	err = s.change(ctx, a, adminAction("workspace.create", name), func(ctx context.Context) (detail string, err error) {
 		w, err = s.o.Store.InsertWorkspace(ctx, w, auth.Member{})
 		return "slug " + w.Slug, err
@@ -180,8 +179,7 @@ func (s *Service) AdminGrant(ctx context.Context, slugOrName, email string, role
 		m.Role = role
 	}
 	m.Granted = m.Granted.With(add...)
-	a := system()
-	a.Workspace = w
+	a := host(w.ID)
 	err = s.change(ctx, a, adminAction("member.grant", u.Email), func(ctx context.Context) (string, error) {
 		return describe(m), s.o.Store.PutMember(ctx, m)
 	})
@@ -219,8 +217,7 @@ func (s *Service) AdminCreateKey(ctx context.Context, f AdminKeyForm) (auth.Key,
 	if err != nil {
 		return auth.Key{}, "", err
 	}
-	a := system()
-	a.Workspace = w
+	a := host(w.ID)
 	if err := s.insertKey(ctx, a, adminAction("key.create", k.Name), k); err != nil {
 		return auth.Key{}, "", err
 	}
@@ -256,8 +253,7 @@ func (s *Service) AdminRevokeKey(ctx context.Context, idOrPrefix string) (auth.K
 	if err != nil {
 		return auth.Key{}, err
 	}
-	a := system()
-	a.Workspace = k.Workspace
+	a := host(k.WorkspaceID)
 	err = s.revokeKey(ctx, a, adminAction("key.revoke", k.Name), k.Key)
 	k.Hash = nil
 	return k.Key, err

@@ -131,7 +131,7 @@ func TestGuardRefusesAtOnce(t *testing.T) {
 	defer stop()
 	require.Error(t, guarded.Err())
 	wantKind(t, context.Cause(guarded), fault.Forbidden)
-	require.Zero(t, h.WatchCount())
+	require.Zero(t, workspace.WatchCount(h.Service))
 }
 
 func TestGuardLeavesNothing(t *testing.T) {
@@ -142,13 +142,13 @@ func TestGuardLeavesNothing(t *testing.T) {
 		_, stop := h.Guard(parent, ann, auth.SandboxesRead)
 		defer stop()
 	}
-	require.Equal(t, 20, h.WatchCount())
+	require.Equal(t, 20, workspace.WatchCount(h.Service))
 	end()
-	require.Eventually(t, func() bool { return h.WatchCount() == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return workspace.WatchCount(h.Service) == 0 }, 5*time.Second, 10*time.Millisecond)
 	guarded, stop := h.Guard(context.Background(), ann, auth.SandboxesRead)
 	require.NoError(t, guarded.Err(), "and begins anew")
 	stop()
-	require.Eventually(t, func() bool { return h.WatchCount() == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return workspace.WatchCount(h.Service) == 0 }, 5*time.Second, 10*time.Millisecond)
 }
 
 // When rights cannot be read for seconds, nothing stays open on their account.

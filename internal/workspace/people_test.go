@@ -3,9 +3,11 @@ package workspace_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,7 +70,23 @@ type house struct {
 	gate  *gate
 	clock *clock
 	dir   string
+	audit *breakable
 }
+
+// breakable is the record's store; it refuses to write while broken is set.
+type breakable struct {
+	*store.Store
+	broken atomic.Bool
+}
+
+func (b *breakable) AppendAudit(ctx context.Context, plan func(audit.Head) ([]audit.Row, error)) error {
+	if b.broken.Load() {
+		return errBroken
+	}
+	return b.Store.AppendAudit(ctx, plan)
+}
+
+var errBroken = errors.New("the record cannot be written")
 
 func newHouse(t *testing.T) *house { return openHouse(t, t.TempDir(), nil) }
 
@@ -79,7 +97,8 @@ func openHouse(t *testing.T, dir string, more func(*workspace.Options)) *house {
 	h.store, err = store.Open(context.Background(), filepath.Join(dir, "sandgate.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.store.Close()) })
-	h.log, err = audit.New(audit.Options{Store: h.store, Key: bytes.Repeat([]byte{1}, 32), HeadFile: filepath.Join(dir, "audit.head"), Now: h.clock.Now})
+	h.audit = &breakable{Store: h.store}
+	h.log, err = audit.New(audit.Options{Store: h.audit, Key: bytes.Repeat([]byte{1}, 32), HeadFile: filepath.Join(dir, "audit.head"), Now: h.clock.Now})
 	require.NoError(t, err)
 	o := workspace.Options{Store: h.store, Audit: h.log, Gate: h.gate, Now: h.clock.Now}
 	if more != nil {
@@ -87,7 +106,7 @@ func openHouse(t *testing.T, dir string, more func(*workspace.Options)) *house {
 	}
 	h.Service, err = workspace.New(o)
 	require.NoError(t, err)
-	h.CheapHashes()
+	workspace.CheapHashes(h.Service)
 	return h
 }
 

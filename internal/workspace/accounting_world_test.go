@@ -1,0 +1,151 @@
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/user"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sandgate/auth"
+	"sandgate/internal/workspace"
+	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
+	"sandgate/sandbox/sandboxtest"
+	"sandgate/sandbox/term"
+)
+
+// world is a house with sandboxes: a real manager on the fake runtime, whose agents work in this process on the host.
+// What runs in it must be harmless.
+type world struct {
+	*house
+	manager *sandbox.Manager
+	ann     auth.Actor // the first administrator; has all rights
+	bob     auth.Actor // a viewer, no administrator of the installation
+	tmp     string
+	user    string
+
+	count int
+	box   string
+}
+
+type readyImages struct{}
+
+func (readyImages) ImageState(string) (string, int, string) { return "ready", 100, "" }
+func (readyImages) ImageNames() []string                    { return []string{"base"} }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{tmp: t.TempDir()}
+	me, err := user.Current()
+	require.NoError(t, err)
+	w.user = me.Username
+	w.house = openHouse(t, t.TempDir(), func(o *workspace.Options) {
+		fake := sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()})
+		records, ok := o.Store.(sandbox.Records)
+		require.True(t, ok)
+		var err error
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Now: o.Now})
+		require.NoError(t, err)
+		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+	})
+	w.ann = w.setup(t, true)
+	w.ann.Permissions = auth.AllPermissions
+	w.bob = w.join(t, w.ann, "bob@example.org", auth.Viewer, false)
+	t.Cleanup(func() {
+		all, err := w.manager.Records(context.Background(), sandbox.Filter{})
+		require.NoError(t, err)
+		for _, r := range all {
+			require.NoError(t, w.manager.Kill(context.Background(), r.ID, sandbox.ReasonKilled))
+		}
+		w.manager.Close()
+	})
+	return w
+}
+
+// newSandbox makes one of ann's.
+func (w *world) newSandbox(t *testing.T) string {
+	t.Helper()
+	made, err := w.CreateSandbox(context.Background(), w.ann, workspace.CreateOptions{Label: "box", Cwd: w.tmp, User: w.user})
+	require.NoError(t, err)
+	return string(made.ID)
+}
+
+// sandbox gives one that is shared by all calls of a method.
+func (w *world) sandbox(t *testing.T) string {
+	t.Helper()
+	if w.box == "" {
+		w.box = w.newSandbox(t)
+	}
+	return w.box
+}
+
+// part is a command or terminal in a sandbox.
+type part struct{ box, id string }
+
+func (w *world) command(t *testing.T, script string, keepStdin bool) part {
+	t.Helper()
+	box := w.sandbox(t)
+	c, err := w.StartCommand(context.Background(), w.ann, box, agent.CommandSpec{Command: script, KeepStdin: keepStdin})
+	require.NoError(t, err)
+	return part{box, c.ID}
+}
+
+func (w *world) terminal(t *testing.T) part {
+	t.Helper()
+	box := w.sandbox(t)
+	p, err := w.OpenTerminal(context.Background(), w.ann, box, agent.PTYSpec{Cols: 80, Rows: 24})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.CloseTerminal(context.Background(), w.ann, box, p.ID) })
+	return part{box, p.ID}
+}
+
+// file writes one and gives its path.
+func (w *world) file(t *testing.T) []byte {
+	t.Helper()
+	path := []byte(w.tmp + "/f" + w.n())
+	_, err := w.WriteFile(context.Background(), w.ann, w.sandbox(t), path, &io.LimitedReader{}, agent.WriteOptions{})
+	require.NoError(t, err)
+	return path
+}
+
+// nothing takes output and drops it.
+type nothing struct{}
+
+func (nothing) Stdout([]byte) error { return nil }
+func (nothing) Stderr([]byte) error { return nil }
+
+// glance is a viewer's connection that leaves after the first message.
+type glance struct {
+	once sync.Once
+	seen chan struct{}
+	code int
+}
+
+func newGlance() *glance { return &glance{seen: make(chan struct{})} }
+
+func (g *glance) Read(ctx context.Context) (bool, []byte, error) {
+	select {
+	case <-g.seen:
+		return false, nil, io.EOF
+	case <-ctx.Done():
+		return false, nil, ctx.Err()
+	case <-time.After(10 * time.Second):
+		return false, nil, errors.New("nothing came")
+	}
+}
+
+func (g *glance) Write(context.Context, bool, []byte) error {
+	g.once.Do(func() { close(g.seen) })
+	return nil
+}
+
+func (g *glance) Close(code int, _ string) error {
+	g.code = code
+	g.once.Do(func() { close(g.seen) })
+	return nil
+}
