@@ -56,6 +56,12 @@ func (s *Server) visit(c echo.Context, r route) (*visit, error) {
 	if strings.HasPrefix(r.path, sb) && !sandbox.ID(c.Param("id")).Valid() {
 		return nil, fault.New(fault.NotFound, "Sandbox not found")
 	}
+	// Before anything else of the request is judged: a foreign id must not be told from an unknown one by a bad form.
+	if strings.HasPrefix(r.path, sb+"/") && r.path != sb+"/kill" { // killing what is gone already is fine
+		if _, err := s.o.Service.Sandbox(v.ctx(), v.actor, c.Param("id")); err != nil {
+			return nil, err
+		}
+	}
 	return v, nil
 }
 
