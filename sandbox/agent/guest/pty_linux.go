@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -233,13 +234,17 @@ func (t *terminal) writeAll() {
 		}
 		for len(p) > 0 {
 			n, err := t.master.Write(p[:min(len(p), writeAttempt)])
-			t.mu.Lock()
-			t.queued -= n
-			t.mu.Unlock()
-			p = p[n:]
-			if err != nil {
+			if errors.Is(err, os.ErrClosed) {
 				return
 			}
+			if err != nil {
+				// A line discipline in a bad moment (its foreground group just died) must not end all typing.
+				n = max(n, 1)
+			}
+			t.mu.Lock()
+			t.queued = max(t.queued-n, 0)
+			t.mu.Unlock()
+			p = p[n:]
 		}
 	}
 }
