@@ -128,7 +128,7 @@ func (s *server) echo() *echo.Echo {
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(s.identify) // before routing, so that a path without a route bears the id and headers too
-	e.Use(s.recovered, s.authenticate, refuseOptions)
+	e.Use(s.recovered, s.authenticate, refuseMethod)
 	for _, r := range s.routes() {
 		h := s.permit(r)
 		e.Add(r.method, r.path, h)

@@ -69,11 +69,11 @@ func (s *server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		secret, err := secretOf(c.Request())
 		if err != nil {
-			return err
+			return s.refuseCaller(c, err)
 		}
 		a, err := s.svc.KeyActor(c.Request().Context(), secret, s.clientIP(c.Request()), requestID(c))
 		if err != nil {
-			return err
+			return s.refuseCaller(c, err)
 		}
 		c.Set(actorKey, a)
 		c.Set(secretKey, secret)
@@ -146,10 +146,11 @@ func mayAny(a auth.Actor, need []auth.Permission) bool {
 	return false
 }
 
-// refuseOptions answers OPTIONS like any other method that is not there: there is no cross-origin use to announce.
-func refuseOptions(next echo.HandlerFunc) echo.HandlerFunc {
+// refuseMethod answers a method that is not there, OPTIONS with the others: there is no cross-origin use to announce.
+func refuseMethod(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {
+		if allow, ok := c.Get(echo.ContextKeyHeaderAllow).(string); ok { // the router found the path, but not the method
+			c.Set(echo.ContextKeyHeaderAllow, strings.TrimPrefix(allow, http.MethodOptions+", "))
 			return echo.MethodNotAllowedHandler(c)
 		}
 		return next(c)

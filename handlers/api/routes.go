@@ -26,6 +26,9 @@ var (
 	end    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
 )
 
+// socketPath is the one websocket: its refusals are close codes, after the upgrade.
+const socketPath = "/v1/sandboxes/:id/ptys/:pty/ws"
+
 // routes is the table of all calls.
 func (s *server) routes() []route {
 	const one, cmd, pty = "/v1/sandboxes/:id", "/v1/sandboxes/:id/commands/:cmd", "/v1/sandboxes/:id/ptys/:pty"
@@ -62,7 +65,7 @@ func (s *server) routes() []route {
 		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
 		{http.MethodGet, pty, "terminal.list", read, false, s.getTerminal},
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
-		// The websocket is refused after its upgrade, with a close code: the service does that.
-		{http.MethodGet, pty + "/ws", "terminal.view", anyKey, true, s.viewTerminal},
+		// Who may not look on is told by the service, with a close code.
+		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
 	}
 }

@@ -117,10 +117,34 @@ func (s *server) closeTerminal(c echo.Context) error {
 	return done(c)
 }
 
+// refuseCaller answers who has no valid key: as JSON, but to a websocket by a close code, for a page cannot see a status.
+func (s *server) refuseCaller(c echo.Context, refusal error) error {
+	if c.Path() != socketPath || !c.IsWebSocket() {
+		return refusal
+	}
+	conn, answered, err := s.upgrade(c)
+	if err != nil {
+		if answered {
+			return nil
+		}
+		return err
+	}
+	s.note(c, http.StatusSwitchingProtocols, refusal)
+	code := term.CloseForbidden
+	if fault.Is(refusal, fault.Unauthenticated) {
+		code = term.CloseExpired
+	}
+	return conn.Close(code, fault.Public(refusal))
+}
+
+func (s *server) upgrade(c echo.Context) (*wsconn.Conn, bool, error) {
+	return wsconn.Accept(c.Response(), c.Request(), wsconn.Options{Names: s.names, Subprotocol: term.Subprotocol})
+}
+
 // viewTerminal: WS …/ptys/{pty}/ws?since=OFFSET. Without since the viewer gets a snapshot. A wrong host or origin is a 403;
 // every other refusal upgrades and then closes with its code, for a browser cannot see a status.
 func (s *server) viewTerminal(c echo.Context) error {
-	conn, answered, err := wsconn.Accept(c.Response(), c.Request(), wsconn.Options{Names: s.names, Subprotocol: term.Subprotocol})
+	conn, answered, err := s.upgrade(c)
 	if err != nil {
 		if answered {
 			return nil
