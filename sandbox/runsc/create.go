@@ -38,7 +38,7 @@ func (r *Runtime) steps(spec sandbox.Spec, img image.Image) []hostStep {
 		{"cgroup", func(context.Context) error { return r.cg.make(r.name(id), spec.Resources) }, r.removeCgroup},
 		{"runsc create", func(ctx context.Context) error { return r.runCreate(ctx, spec, img) }, r.removeProcesses},
 		{"verify limits", func(context.Context) error { return r.verify(id) }, nil},
-		{"runsc start", func(ctx context.Context) error { return r.runStart(ctx, id) }, nil},
+		{"runsc start", func(ctx context.Context) error { return r.runStart(ctx, spec) }, nil},
 	}
 }
 
@@ -62,7 +62,16 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 	if err != nil {
 		return fmt.Errorf("create sandbox %s: %w", spec.ID, err)
 	}
-	defer release()
+	err = r.take(ctx, spec, img, journal)
+	release()
+	if err != nil {
+		err = errors.Join(fmt.Errorf("create sandbox %s: %w", spec.ID, err), r.leaveHost())
+	}
+	return err
+}
+
+// take does the steps, or undoes those that were begun.
+func (r *Runtime) take(ctx context.Context, spec sandbox.Spec, img image.Image, journal sandbox.Journal) error {
 	var undo []hostStep
 	for _, s := range r.steps(spec, img) {
 		err := ctx.Err()
@@ -75,7 +84,7 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 				continue
 			}
 		}
-		err = fmt.Errorf("create sandbox %s: %s: %w", spec.ID, s.name, err)
+		err = fmt.Errorf("%s: %w", s.name, err)
 		// The undoing must not be cut short by whatever ended ctx.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		err = errors.Join(err, undoAll(clean, spec.ID, undo))
@@ -199,8 +208,10 @@ func (r *Runtime) verify(id sandbox.ID) error {
 	return nil
 }
 
-func (r *Runtime) runStart(ctx context.Context, id sandbox.ID) error {
-	if err := r.call(ctx, startLimit, id, append(r.flags(), "start", string(id))...); err != nil {
+// runStart passes the same flags as runCreate: "start" is what sets the network up, by its own flags.
+func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec) error {
+	id := spec.ID
+	if err := r.call(ctx, startLimit, id, append(r.sandboxFlags(spec), "start", string(id))...); err != nil {
 		return err
 	}
 	st, err := r.load(id)

@@ -34,21 +34,36 @@ func identify(pid int) (proc, error) {
 }
 
 func procStat(pid int) (start uint64, state byte, err error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	f, err := statFields(pid)
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name in parentheses may hold anything, also ")": the fields begin after the last one.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return 0, 0, fmt.Errorf("stat of %d: malformed", pid)
-	}
-	f := strings.Fields(string(b[i+1:]))
-	if len(f) < 20 {
-		return 0, 0, fmt.Errorf("stat of %d: malformed", pid)
-	}
 	start, err = strconv.ParseUint(f[19], 10, 64)
 	return start, f[0][0], err
+}
+
+// statFields gives the fields of /proc/PID/stat from the third (the state) on; there are 50 of them at least.
+func statFields(pid int) ([]string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil, err
+	}
+	// The name in parentheses may hold anything, also ")": the fields begin after the last one.
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 50 {
+		return nil, fmt.Errorf("stat of %d: malformed", pid)
+	}
+	return f, nil
+}
+
+// zombieStatus gives the wait status of exactly this process if it has ended and nobody has reaped it yet.
+func (p proc) zombieStatus() (int64, bool) {
+	f, err := statFields(p.PID)
+	if err != nil || f[0] != "Z" || f[19] != strconv.FormatUint(p.Start, 10) {
+		return 0, false
+	}
+	status, err := strconv.ParseInt(f[49], 10, 64)
+	return status, err == nil
 }
 
 // alive reports whether exactly this process runs; a zombie does not.

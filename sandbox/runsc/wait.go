@@ -30,7 +30,7 @@ func (r *Runtime) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error
 	}
 	sentry, stopSentry, err := r.watch.exact(st.Sentry)
 	if errors.Is(err, unix.ESRCH) {
-		return r.reason(id, st, exitUnknown), nil
+		return r.reason(id, st, exitUnknown, events{}), nil
 	}
 	if err != nil {
 		return sandbox.Death{}, fmt.Errorf("wait for %s: %w", id, err)
@@ -38,12 +38,12 @@ func (r *Runtime) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error
 	defer stopSentry()
 	exit, err := st.Sentry.open()
 	if err != nil {
-		return r.reason(id, st, exitUnknown), nil
+		return r.reason(id, st, exitUnknown, events{}), nil
 	}
 	defer func() { _ = unix.Close(exit) }()
 	gofer, stopGofer, err := r.watch.exact(st.Gofer)
 	if err != nil { // without its file server a sandbox hangs
-		return r.end(ctx, id, st, exit)
+		return r.end(ctx, id, st, exit, events{})
 	}
 	defer stopGofer()
 	memory, stopMemory, err := r.watch.memory(r.cg, r.name(id))
@@ -52,18 +52,26 @@ func (r *Runtime) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error
 	} else {
 		defer stopMemory()
 	}
+	// What the sandbox got over before is not why it dies now.
+	past := r.cg.events(r.name(id))
 	for {
 		select {
 		case <-ctx.Done():
 			return sandbox.Death{}, ctx.Err()
 		case <-sentry:
-			return r.reason(id, st, exitCode(exit)), nil
+			return r.reason(id, st, exitCode(st.Sentry, exit), past), nil
 		case <-gofer:
-			return r.end(ctx, id, st, exit)
+			return r.end(ctx, id, st, exit, past)
 		case <-memory:
-			if r.cg.events(r.name(id)).oomKills > 0 && !r.survives(ctx, id) {
-				return r.end(ctx, id, st, exit)
+			now := r.cg.events(r.name(id))
+			if now.oomKills == past.oomKills {
+				continue
 			}
+			if !r.survives(ctx, id) {
+				return r.end(ctx, id, st, exit, past)
+			}
+			past = now
+			r.o.Log.Info("the kernel killed a process of a sandbox for memory; it goes on", "sandbox", string(id))
 		}
 	}
 }
@@ -78,21 +86,21 @@ func (r *Runtime) absent(id sandbox.ID) (sandbox.Death, error) {
 }
 
 // end kills a sandbox that cannot go on and says why.
-func (r *Runtime) end(ctx context.Context, id sandbox.ID, st state, exit int) (sandbox.Death, error) {
+func (r *Runtime) end(ctx context.Context, id sandbox.ID, st state, exit int, past events) (sandbox.Death, error) {
 	// Whatever killed one of its processes may be about to kill the sentry, too: its own end is the better witness.
 	own, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	died := waitExit(own, exit) == nil
 	cancel()
 	code := exitUnknown
 	if died {
-		code = exitCode(exit)
+		code = exitCode(st.Sentry, exit)
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := st.Sentry.kill(limited); err != nil {
 		return sandbox.Death{}, fmt.Errorf("wait for %s: %w", id, err)
 	}
-	return r.reason(id, st, code), nil
+	return r.reason(id, st, code, past), nil
 }
 
 // survives asks after the kernel killed something for memory whether the sandbox still answers: which process dies is
@@ -104,10 +112,12 @@ func (r *Runtime) survives(ctx context.Context, id sandbox.ID) bool {
 }
 
 // reason reads why a sandbox ended. The counters come first: a sentry that found no memory or no thread just crashes.
-func (r *Runtime) reason(id sandbox.ID, st state, exit int) sandbox.Death {
+func (r *Runtime) reason(id sandbox.ID, st state, exit int, past events) sandbox.Death {
 	reap(st.Sentry.PID)
 	reap(st.Gofer.PID)
 	ev := r.cg.events(r.name(id))
+	ev.oomKills -= past.oomKills
+	ev.pidsMax -= past.pidsMax
 	panicked := panicText(filepath.Join(r.dir(id), "panic.log"))
 	switch {
 	case ev.oomKills > 0:
@@ -143,13 +153,27 @@ const (
 	exitKilled  = -9 // by SIGKILL; other signals likewise negative
 )
 
-// exitCode asks the kernel through a pidfd how a process ended that need not be our child (Linux 6.15 and later).
-func exitCode(fd int) int {
-	info := pidfdInfo{mask: pidfdInfoExit}
-	if ioctlPidfdInfo(fd, &info) != nil || info.mask&pidfdInfoExit == 0 {
+// exitCode asks the kernel how a process ended that need not be our child. As long as its parent has not reaped it, /proc
+// says it; afterwards the pidfd does (Linux 6.15 and later). A child of ours is left unreaped until here.
+func exitCode(p proc, fd int) int {
+	var status int64
+	// Between the two there is a moment in which neither knows.
+	err := poll(context.Background(), 300*time.Millisecond, func() (bool, error) {
+		if s, ok := p.zombieStatus(); ok {
+			status = s
+			return true, nil
+		}
+		info := pidfdInfo{mask: pidfdInfoExit}
+		if err := ioctlPidfdInfo(fd, &info); err != nil {
+			return false, err
+		}
+		status = int64(info.exitCode)
+		return info.mask&pidfdInfoExit != 0, nil
+	})
+	if err != nil {
 		return exitUnknown
 	}
-	ws := unix.WaitStatus(info.exitCode)
+	ws := unix.WaitStatus(status)
 	switch {
 	case ws.Signaled():
 		return -int(ws.Signal())
