@@ -82,6 +82,9 @@ func (w *viewer) typed(p []byte) bool {
 		return false
 	}
 	w.s.enqueue(w, p)
+	if len(p) == 1 && (p[0] == 0x03 || p[0] == 0x1c || p[0] == 0x1a) { // as typed: ^C, ^\, ^Z
+		w.interrupted()
+	}
 	if now := time.Now(); now.Sub(w.lastType) >= onInputAtMost {
 		w.lastType = now
 		return true
@@ -127,6 +130,7 @@ func (w *viewer) signal(name string) {
 		w.notice("bad_signal", "A signal is one of INT, QUIT, TSTP, TERM, KILL, HUP and CONT.")
 	case len(w.s.signals) < maxSignals:
 		w.s.signals = append(w.s.signals, name)
+		w.interrupted()
 		w.s.changed.Broadcast()
 	}
 }

@@ -154,3 +154,38 @@ func TestOnInputIsToldNowAndThen(t *testing.T) {
 	c.leave()
 	require.NoError(t, <-done)
 }
+
+func TestInterruptSkipsTheFlood(t *testing.T) {
+	for _, signal := range []bool{false, true} {
+		r := newRig(t)
+		w := r.opened(typist, func(c *fakeConn) { c.silent = true })
+		flood := strings.Repeat("y\r\n", 1<<20)
+		r.f.prints(flood)
+		r.until(func() bool { return len(w.text()) > credit/2 }, "the flood")
+		if signal {
+			w.sends(map[string]any{"type": "signal", "name": "INT"})
+		} else {
+			w.types("\x03")
+		}
+		r.f.prints("^C\r\n$ ")
+		r.caughtUp() // the reader does not wait for the driver now
+		w.do(func() {
+			w.silent = false
+			w.ackLocked()
+		})
+		r.until(func() bool { return len(w.snapshots()) == 2 }, "a snapshot in the flood's place")
+		require.True(t, strings.HasSuffix(string(w.snapshots()[1]), "y\r\n^C\r\n$ "))
+		require.Empty(t, w.text())
+		r.f.prints("ls")
+		r.shows(w, "ls")
+	}
+
+	// With little waiting nothing is skipped.
+	r := newRig(t)
+	w := r.opened(typist)
+	r.until(func() bool { return len(w.snapshots()) == 1 }, "snapshot")
+	r.f.prints("abc")
+	w.types("\x03")
+	r.f.prints("^C")
+	r.shows(w, "abc^C")
+}

@@ -1,8 +1,6 @@
 package term
 
-import (
-	"time"
-)
+import "time"
 
 // next decides what is sent next: a frame, or nothing for at most wait, or the end.
 func (w *viewer) next(buf []byte) (frame []byte, binary bool, wait time.Duration, end *CloseError) {
@@ -15,6 +13,9 @@ func (w *viewer) next(buf []byte) (frame []byte, binary bool, wait time.Duration
 	if len(w.control) > 0 {
 		frame, w.control = w.control[0], w.control[1:]
 		return frame, false, 0, nil
+	}
+	if wait := w.skipping(); wait > 0 {
+		return nil, false, wait, nil
 	}
 	if w.wants || w.cursor < s.ring.oldest() {
 		return w.resync()
@@ -108,6 +109,30 @@ func (w *viewer) output(buf []byte, limit int64) (frame []byte, binary bool, wai
 	w.partial = time.Time{}
 	w.advance(w.cursor + int64(len(data)))
 	return buf[:headerSize+len(data)], true, 0, nil
+}
+
+// interrupted is called when the driver interrupts a program. What that program printed and nobody has seen yet would hold
+// the prompt up, so it is skipped, as a terminal's own line does with what it has not sent: a snapshot of the newest output takes its
+// place once the flood ends.
+func (w *viewer) interrupted() {
+	w.skipTill = time.Now().Add(w.s.hub.times.skipMost)
+	w.advance(w.cursor) // the reader must not wait for this viewer meanwhile
+	w.poke()
+}
+
+// skipping says how long to wait for the end of a flood; 0 when there is none.
+func (w *viewer) skipping() time.Duration {
+	now, flood := time.Now(), w.s.ring.next-w.cursor > skipLag
+	w.skips = w.skips || flood && now.Before(w.skipTill)
+	if !w.skips {
+		return 0
+	}
+	pause := w.s.printed.Add(w.s.hub.times.skipPause)
+	if w.s.exit == nil && now.Before(pause) && now.Before(w.skipTill) {
+		return min(pause.Sub(now), w.skipTill.Sub(now))
+	}
+	w.skips, w.wants = false, true
+	return 0
 }
 
 // advance moves the cursor and lets a reader go on that waited for the driver.

@@ -43,6 +43,7 @@ type session struct {
 	driver  *viewer
 	linger  *time.Timer
 	settled bool
+	printed time.Time // when output came last
 
 	input      []piece
 	inputBytes int
@@ -212,6 +213,7 @@ func (s *session) take(ev agent.PTYEvent) {
 		}
 		s.ring.append(p)
 		s.track.write(p)
+		s.printed = time.Now()
 	case ev.Size != nil:
 		size := clampSize(ev.Size.Cols, ev.Size.Rows)
 		if n := len(s.sizes); n > 0 && s.sizes[n-1].size == size {
@@ -269,7 +271,7 @@ func (s *session) waitForDriver() {
 	for {
 		s.mu.Lock()
 		d := s.driver
-		behind := d != nil && d.greeted && !d.stalled && s.ring.next-d.cursor > maxLag
+		behind := d != nil && d.greeted && !d.stalled && time.Now().After(d.skipTill) && s.ring.next-d.cursor > maxLag
 		s.mu.Unlock()
 		if !behind {
 			return

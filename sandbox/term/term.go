@@ -81,13 +81,16 @@ type times struct {
 	quiet      time.Duration // silence that tells the end of what the agent had kept
 	settle     time.Duration // … and the longest wait for it
 	driverStop time.Duration // a driver that is behind holds the program up for at most so long
+	skipPause  time.Duration // after an interrupt, output is skipped until it pauses for so long
+	skipMost   time.Duration // … and at most for so long
 	giveUp     time.Duration // a sandbox may be out of reach for so long
 	retry      time.Duration // first pause between attempts; doubles up to 2 s
 }
 
 var defaultTimes = times{
 	linger: 30 * time.Second, write: 10 * time.Second, starve: 2 * time.Minute, partial: time.Second,
-	quiet: 30 * time.Millisecond, settle: 2 * time.Second, driverStop: 2 * time.Second, giveUp: 30 * time.Second,
+	quiet: 30 * time.Millisecond, settle: 2 * time.Second, driverStop: 2 * time.Second,
+	skipPause: 60 * time.Millisecond, skipMost: time.Second, giveUp: 30 * time.Second,
 	retry: 50 * time.Millisecond,
 }
 

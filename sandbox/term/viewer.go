@@ -10,6 +10,7 @@ import (
 const (
 	maxControl    = 64              // messages that wait for a viewer
 	noticeEvery   = 5 * time.Second // the same notice at most so often
+	skipLag       = 128 << 10       // an interrupt skips output only when more than this waits
 	minChunk      = 4 << 10         // credit below this waits for more, so that frames do not get tiny
 	resyncCredit  = credit - maxSnapshot - 4<<10
 	onInputAtMost = time.Second
@@ -41,6 +42,8 @@ type viewer struct {
 	partial  time.Time // since when the first bytes of a character wait
 	lastType time.Time
 	exitSaid bool
+	skipTill time.Time // until then a flood is skipped, because the driver interrupted it
+	skips    bool      // one is being skipped
 }
 
 func newViewer(s *session, v Viewer, conn Conn, onInput func()) *viewer {

@@ -1,0 +1,63 @@
+// Text that crosses between people and programs: titles out of the sandbox, pastes into it. Nothing here touches the page.
+
+/** A paste beyond this belongs into a file: the terminal's queue holds no more. */
+export const maxPaste = 1 << 20;
+
+/** The longest line that a terminal in line mode takes; the rest of it would be cut without a word. */
+const maxLine = 4095;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what is looked for
+const controls = /[\u0000-\u001f\u007f-\u009f]/g;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what is looked for
+const pasteControls = /[\u0000-\u0008\u000a-\u000c\u000e-\u001f\u007f-\u009f]/g;
+const directions = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+
+/** Makes a title harmless: one line of at most 100 characters, without controls and direction marks. */
+export function cleanTitle(title: string): string {
+	const clean = title.slice(0, 4096).replace(controls, " ").replace(directions, "").replace(/\s+/g, " ").trim();
+	const chars = [...clean];
+	return chars.length > 100 ? `${chars.slice(0, 99).join("")}…` : clean;
+}
+
+/**
+ * Makes a paste what a keyboard could have typed: line ends become CR, controls other than tab go. Without ESC and U+009B
+ * no paste can leave the brackets of bracketed paste.
+ */
+export function cleanPaste(text: string): string {
+	return text.replace(/\r\n|\n/g, "\r").replace(pasteControls, "");
+}
+
+/** The bytes of a clean paste, in brackets where the program asked for them. */
+export function pasteBytes(clean: string, bracketed: boolean): Uint8Array {
+	return new TextEncoder().encode(bracketed ? `\x1b[200~${clean}\x1b[201~` : clean);
+}
+
+/** Says what a person should know before a paste is sent; undefined when there is nothing to ask. */
+export function pasteQuestion(clean: string, bracketed: boolean): string | undefined {
+	if (bracketed) return undefined;
+	const lines = clean.replace(/\r$/, "").split("\r");
+	const long = lines.some((line) => new TextEncoder().encode(line).length > maxLine);
+	const cut = `A line is longer than ${maxLine} bytes and would be cut.`;
+	if (lines.length > 1 || clean.endsWith("\r")) {
+		const n = lines.length;
+		return `${n === 1 ? "One line runs" : `${n} lines run`} as soon as pasted.${long ? ` ${cut}` : ""}`;
+	}
+	return long ? cut : undefined;
+}
+
+/** Makes controls visible, for showing a paste before it is sent. */
+export function visible(clean: string): string {
+	return clean
+		.replace(/\r/g, "\n")
+		.replace(directions, (c) => `\\u${(c.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`);
+}
+
+/** An address that may be opened: http or https, else undefined. */
+export function safeLink(uri: string): string | undefined {
+	try {
+		const url = new URL(uri);
+		return url.protocol === "http:" || url.protocol === "https:" ? url.href : undefined;
+	} catch {
+		return undefined;
+	}
+}
