@@ -26,7 +26,8 @@ const Version = "release-20260905.0"
 // package relies on are there since.
 const MinDate = "20260515"
 
-const versionLimit = 5 * time.Second
+// versionLimit is a variable for tests only.
+var versionLimit = 5 * time.Second
 
 var releasePattern = regexp.MustCompile(`^runsc version release-(\d{8})\.\d+`)
 

@@ -63,7 +63,12 @@ func (r *Runtime) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error
 		case <-gofer:
 			return r.end(ctx, id, st, exit, past)
 		case <-memory:
-			now := r.cg.events(r.name(id))
+			// The kernel tells when memory has run out, and counts a moment later, if it kills at all.
+			now := past
+			_ = poll(ctx, time.Second, func() (bool, error) {
+				now = r.cg.events(r.name(id))
+				return now.oomKills != past.oomKills || !st.Sentry.alive(), nil
+			})
 			if now.oomKills == past.oomKills {
 				continue
 			}
