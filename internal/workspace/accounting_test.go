@@ -48,32 +48,34 @@ func (c account) ready(t *testing.T, w *world) any {
 // TestAccounting goes through every exported method of Service. One that is in no table fails, so that nobody adds a
 // method without saying what it needs; each one is then seen to refuse, to let through, and to leave its traces.
 func TestAccounting(t *testing.T) {
-	table := map[string]account{}
-	for _, part := range []map[string]account{peopleAccounts, adminAccounts, hostAccounts, sandboxAccounts} {
-		for name, c := range part {
-			require.NotContains(t, table, name)
-			table[name] = c
+	parts := map[string]map[string]account{"people": peopleAccounts, "admin": adminAccounts, "host": hostAccounts, "sandboxes": sandboxAccounts}
+	known := map[string]bool{}
+	service := reflect.TypeFor[*workspace.Service]()
+	for _, part := range parts {
+		for name := range part {
+			require.False(t, known[name], "%s is in two tables", name)
+			known[name] = true
+			_, exists := service.MethodByName(name)
+			require.True(t, exists, "%s is in a table, but Service has no such method", name)
 		}
 	}
-	service := reflect.TypeFor[*workspace.Service]()
 	for m := range service.Methods() {
-		_, known := table[m.Name]
-		require.True(t, known, "%s is in no table of accounting_table_test.go: say whether it reads or changes, and what it needs", m.Name)
+		require.True(t, known[m.Name], "%s is in no table of accounting_table_test.go: say whether it reads or changes, and what it needs", m.Name)
 	}
-	for name := range table {
-		_, known := service.MethodByName(name)
-		require.True(t, known, "%s is in a table, but Service has no such method", name)
-	}
-	for name, c := range table {
-		t.Run(name, func(t *testing.T) {
-			require.True(t, len(c.needs) > 0 != (c.why != ""), "either permissions, or why there are none")
-			w := newWorld(t)
-			c.checkRefused(t, w)
-			if c.kind == change {
-				c.checkGate(t, w)
-				c.checkBrokenRecord(t, w)
+	for part, table := range parts {
+		t.Run(part, func(t *testing.T) {
+			w := newWorld(t) // methods of a part share one; what they prepare is their own
+			for name, c := range table {
+				t.Run(name, func(t *testing.T) {
+					require.True(t, len(c.needs) > 0 != (c.why != ""), "either permissions, or why there are none")
+					c.checkRefused(t, w)
+					if c.kind == change {
+						c.checkGate(t, w)
+						c.checkBrokenRecord(t, w)
+					}
+					c.checkAllowed(t, w)
+				})
 			}
-			c.checkAllowed(t, w)
 		})
 	}
 }

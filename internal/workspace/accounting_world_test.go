@@ -44,7 +44,7 @@ func newWorld(t *testing.T) *world {
 	me, err := user.Current()
 	require.NoError(t, err)
 	w.user = me.Username
-	w.house = openHouse(t, t.TempDir(), func(o *workspace.Options) {
+	w.house = buildHouse(t, func(o *workspace.Options) {
 		fake := sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()})
 		records, ok := o.Store.(sandbox.Records)
 		require.True(t, ok)

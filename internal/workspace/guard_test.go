@@ -153,8 +153,7 @@ func TestGuardLeavesNothing(t *testing.T) {
 
 // When rights cannot be read for seconds, nothing stays open on their account.
 func TestGuardEndsWhenBlind(t *testing.T) {
-	dir := t.TempDir()
-	h := openHouse(t, dir, nil)
+	h := newHouse(t)
 	ann := h.setup(t, false)
 	guarded, stop := h.Guard(context.Background(), ann, auth.SandboxesRead)
 	defer stop()
