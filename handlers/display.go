@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"sandgate/sandbox/files"
 )
 
 const maxShown = 4096 // bytes of a text of somebody else that a page shows
@@ -18,55 +19,33 @@ func display(s string) string {
 
 // displayBytes is display for names of files, which are bytes; odd tells that something had to be escaped.
 func displayBytes(p []byte) (shown string, odd bool) {
-	cut := len(p) > maxShown
-	if cut {
-		p = p[:maxShown]
+	if len(p) > maxShown {
+		return files.Display(p[:maxShown]) + "…", true
 	}
-	var b strings.Builder
-	for len(p) > 0 {
-		r, n := utf8.DecodeRune(p)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, p[0])
-			odd = true
-		case r == '\n':
-			b.WriteString(`\n`)
-			odd = true
-		case r == '\t':
-			b.WriteString(`\t`)
-			odd = true
-		case hidden(r):
-			fmt.Fprintf(&b, `\u{%x}`, r)
-			odd = true
-		default:
-			b.WriteRune(r)
-		}
-		p = p[n:]
-	}
-	if cut {
-		b.WriteString("…")
-	}
-	return b.String(), odd
+	shown = files.Display(p)
+	return shown, shown != string(p)
 }
 
-// hidden reports what can't be seen or what moves other letters about.
-func hidden(r rune) bool {
-	return unicode.Is(unicode.C, r) || unicode.In(r, unicode.Zl, unicode.Zp) || unicode.Is(unicode.Zs, r) && r != ' ' ||
-		unicode.Is(unicode.Variation_Selector, r) || r == 0x115f || r == 0x1160 || r == 0x3164 || r == 0xffa0
-}
-
-// escapeHidden is display for longer texts: line ends and tabs stay what they are.
+// escapeHidden is display for longer texts: line ends and tabs stay what they are, and so does the rest that one sees.
 func escapeHidden(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return hidden(r) && r != '\n' && r != '\t' && r != '\r' }) {
+	if !strings.ContainsFunc(s, hidden) {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
-		if hidden(r) && r != '\n' && r != '\t' && r != '\r' {
-			fmt.Fprintf(&b, `\u{%x}`, r)
+		if hidden(r) {
+			fmt.Fprintf(&b, `\u{%X}`, r)
 		} else {
 			b.WriteRune(r)
 		}
 	}
 	return b.String()
+}
+
+// hidden reports what can't be seen in a text of several lines, or moves other letters about.
+func hidden(r rune) bool {
+	if r == '\n' || r == '\t' || r == '\r' {
+		return false
+	}
+	return unicode.Is(unicode.C, r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Variation_Selector)
 }

@@ -3,31 +3,20 @@ package handlers
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"sandgate/internal/fault"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/files"
 )
 
 // attachment makes browsers save what comes, whatever it looks like: nothing from inside a sandbox is ever run or shown as
 // a page of ours.
-func attachment(h http.Header, name string) {
-	name = strings.Map(func(r rune) rune {
-		if hidden(r) || r == '/' || r == '\\' || r == utf8.RuneError {
-			return '_'
-		}
-		return r
-	}, name)
-	value := mime.FormatMediaType("attachment", map[string]string{"filename": name})
-	if value == "" {
-		value = "attachment"
-	}
-	h.Set("Content-Disposition", value)
+func attachment(h http.Header, name []byte) {
+	h.Set("Content-Disposition", files.Disposition(name))
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 }
@@ -48,7 +37,7 @@ func (s *Server) fileDownload(v *visit) error {
 	}
 	defer func() { _ = body.Close() }()
 	h := v.Response().Header()
-	attachment(h, string(baseName(p)))
+	attachment(h, baseName(p))
 	if info.ETag != "" {
 		h.Set("ETag", `"`+strings.Trim(info.ETag, `"`)+`"`)
 	}
@@ -108,7 +97,7 @@ func (s *Server) fileImage(v *visit) error {
 		return fault.New(fault.BadRequest, "This is no image that can be shown.")
 	}
 	h := v.Response().Header()
-	attachment(h, string(baseName(p)))
+	attachment(h, baseName(p))
 	h.Set("Content-Type", media)
 	v.Response().WriteHeader(http.StatusOK)
 	if _, err := v.Response().Write(start[:n]); err != nil {
@@ -137,7 +126,7 @@ func (s *Server) fileArchive(v *visit) error {
 	if name == "/" || name == "." {
 		name = "root"
 	}
-	attachment(v.Response().Header(), name+"."+format)
+	attachment(v.Response().Header(), []byte(name+"."+format))
 	v.longAnswer()
 	v.Response().WriteHeader(http.StatusOK)
 	_, err = io.Copy(v.Response(), body)

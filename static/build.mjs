@@ -38,7 +38,7 @@ function styles() {
 async function scripts() {
 	const result = await build({
 		absWorkingDir: root,
-		entryPoints: { app: "static/ts/app.ts", theme: "static/ts/theme.ts" },
+		entryPoints: { app: "static/ts/app.ts" },
 		outdir: "static/dist",
 		bundle: true,
 		splitting: true,
@@ -55,7 +55,6 @@ async function scripts() {
 	const outputs = result.metafile.outputs;
 	for (const [file, info] of Object.entries(outputs)) {
 		if (info.entryPoint === "static/ts/app.ts") manifest["app.js"] = file.slice("static/dist/".length);
-		if (info.entryPoint === "static/ts/theme.ts") manifest["theme.js"] = file.slice("static/dist/".length);
 	}
 	let size = 0;
 	for (const name of eager(outputs, manifest["app.js"])) size += gzipSync(readFileSync(join(dist, name))).length;

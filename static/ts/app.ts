@@ -1,0 +1,18 @@
+// What every page loads. Pages work without it: everything here makes them quicker or livelier.
+import "./htmx";
+import "htmx-ext-sse";
+import "idiomorph/htmx";
+import { startDialogs } from "./dialog";
+import { startFiles } from "./files";
+import { startLive } from "./live";
+import { startPage } from "./page";
+import { startSplit } from "./split";
+import { startTerminals } from "./terminals";
+
+document.documentElement.classList.add("js");
+startPage();
+startDialogs();
+startLive();
+startSplit();
+startFiles();
+startTerminals();

@@ -1,0 +1,210 @@
+// The tabs above the terminal: each terminal has one, and the preview. The terminal itself is a chunk of its own, loaded
+// when the first one is shown.
+import { all, find, icon, on, reason, toast, toSignIn } from "./dom";
+import type { Handle } from "./terminal";
+
+interface Pty {
+	id: string;
+	name: string;
+	status: string;
+}
+
+interface Shown {
+	pane: HTMLElement;
+	handle: Handle | null; // null while its code is on the way
+}
+
+const shown = new Map<string, Shown>();
+/** Closed here a moment ago: the live list may still hold them. */
+const closed = new Set<string>();
+let page: HTMLElement | null = null;
+let opening = false;
+let numbered = 0;
+
+const canRun = (): boolean => !!page?.hasAttribute("data-can-run");
+const base = (): string => page?.dataset.sandbox ?? "";
+const tabOf = (id: string): HTMLElement | null => find(`.tab[data-pty="${CSS.escape(id)}"]`);
+
+/** Shows one pane: a terminal's by id, "preview", or "" for the hint that there is none. */
+function show(which: string, focus = true): void {
+	for (const [id, s] of shown) s.pane.hidden = id !== which;
+	const preview = find("#preview");
+	const none = find("#no-terminal");
+	if (preview) preview.hidden = which !== "preview";
+	if (none) none.hidden = which !== "";
+	for (const tab of all(".tabs .tab")) {
+		const button = find("[role=tab]", tab);
+		const is = which === (tab.dataset.pty ?? "preview");
+		button?.setAttribute("aria-selected", String(is));
+		if (button) button.tabIndex = is ? 0 : -1;
+	}
+	const s = shown.get(which);
+	s?.handle?.fit();
+	if (focus) s?.handle?.focus();
+}
+
+/** Shows the last terminal there is, or the hint. */
+function showAny(focus = false): void {
+	const last = all(".tab[data-pty]").at(-1)?.dataset.pty;
+	if (last) void showTerminal(last, focus);
+	else show("", focus);
+}
+
+async function showTerminal(id: string, focus = true): Promise<void> {
+	if (!shown.has(id)) {
+		const pane = document.createElement("div");
+		pane.className = "pane term";
+		const place = document.createElement("div");
+		pane.append(place);
+		find("[data-panes]")?.append(pane);
+		const entry: Shown = { pane, handle: null };
+		shown.set(id, entry);
+		show(id, false);
+		try {
+			const terminal = await import("./terminal");
+			const name = find("[role=tab]", tabOf(id) ?? document)?.textContent ?? "Terminal";
+			entry.handle = terminal.mount(place, { url: `${base()}/ptys/${id}/ws`, canType: canRun(), name });
+		} catch {
+			shown.delete(id);
+			pane.remove();
+			toast("The terminal could not be loaded. Reload the page.", "bad");
+			return;
+		}
+		pane.addEventListener("sandgate:new-terminal", () => void open());
+	}
+	show(id, focus);
+}
+
+function addTab(p: Pty): void {
+	if (tabOf(p.id)) return;
+	numbered++;
+	const tab = document.createElement("div");
+	tab.className = "tab";
+	tab.dataset.pty = p.id;
+	const button = document.createElement("button");
+	button.type = "button";
+	button.setAttribute("role", "tab");
+	button.setAttribute("aria-selected", "false");
+	button.textContent = `Terminal ${numbered}`;
+	tab.append(button);
+	if (canRun()) {
+		const x = document.createElement("button");
+		x.type = "button";
+		x.className = "x";
+		x.dataset.closePtyButton = p.id;
+		x.setAttribute("aria-label", `Close ${button.textContent}`);
+		x.append(icon("x"));
+		tab.append(x);
+	}
+	const bar = find("[data-tabs]");
+	bar?.insertBefore(tab, find(".add, #preview-tab", bar));
+}
+
+function forget(id: string): void {
+	const s = shown.get(id);
+	const wasSeen = !!s && !s.pane.hidden;
+	s?.handle?.dispose();
+	s?.pane.remove();
+	shown.delete(id);
+	tabOf(id)?.remove();
+	if (wasSeen) showAny();
+}
+
+/** About how many characters fit, so that the shell's first prompt is drawn right. The terminal corrects it. */
+function room(): { cols: number; rows: number } {
+	const box = find("[data-panes]")?.getBoundingClientRect();
+	if (!box || box.width < 100) return { cols: 80, rows: 24 };
+	return { cols: Math.max(20, Math.floor((box.width - 24) / 7.85)), rows: Math.max(5, Math.floor((box.height - 40) / 17)) };
+}
+
+async function open(): Promise<void> {
+	if (opening || !canRun()) return;
+	opening = true;
+	try {
+		const answer = await fetch(`${base()}/ptys`, {
+			method: "POST",
+			headers: { Accept: "application/json", "Content-Type": "application/json" },
+			body: JSON.stringify(room()),
+		});
+		if (answer.status === 401) return toSignIn();
+		if (!answer.ok) return toast(await reason(answer), "bad");
+		const p = (await answer.json()) as Pty;
+		addTab(p);
+		await showTerminal(p.id);
+	} catch {
+		toast("The server can't be reached.", "bad");
+	} finally {
+		opening = false;
+	}
+}
+
+async function close(id: string): Promise<void> {
+	closed.add(id);
+	forget(id);
+	try {
+		const answer = await fetch(`${base()}/ptys/${id}/close`, {
+			method: "POST",
+			headers: { Accept: "application/json", "HX-Request": "true" },
+		});
+		if (!answer.ok) toast(await reason(answer), "bad");
+	} catch {
+		toast("The server can't be reached.", "bad");
+	}
+}
+
+/** Takes over the live list: terminals that others opened appear, closed ones go. */
+function sync(list: Pty[]): void {
+	const ids = new Set(list.map((p) => p.id));
+	for (const p of list) if (!closed.has(p.id)) addTab(p);
+	for (const id of closed) if (!ids.has(id)) closed.delete(id);
+	for (const tab of all(".tab[data-pty]")) {
+		const id = tab.dataset.pty ?? "";
+		// One that was opened here a moment ago may not be in the list yet; an ended one stays until it is closed.
+		if (!ids.has(id) && !opening && !shown.has(id)) tab.remove();
+	}
+	const nothing = find("#no-terminal");
+	if (nothing && !nothing.hidden && all(".tab[data-pty]").length > 0) showAny();
+}
+
+export function startTerminals(): void {
+	page = find("[data-sandbox]");
+	if (!page) return;
+	numbered = all(".tab[data-pty]").length;
+	on("click", ".tab[data-pty] [role=tab]", (_, button) => {
+		const id = button.closest<HTMLElement>(".tab")?.dataset.pty;
+		if (id) void showTerminal(id);
+	});
+	on("click", "[data-preview-tab]", () => show("preview"));
+	on("click", "[data-new-pty]", () => void open());
+	on("click", "[data-close-pty-button]", (_, button) => void close(button.dataset.closePtyButton ?? ""));
+	on("submit", "form[data-close-pty]", (event, form) => {
+		event.preventDefault();
+		const id = form.closest<HTMLElement>(".tab")?.dataset.pty;
+		if (id) void close(id);
+	});
+	on("keydown", "[role=tablist] [role=tab]", (event, tab) => {
+		if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+		const tabs = all(".tabs .tab:not([hidden]) [role=tab]");
+		const to = tabs[(tabs.indexOf(tab) + (event.key === "ArrowRight" ? 1 : -1) + tabs.length) % tabs.length];
+		to?.focus();
+	});
+	document.addEventListener("ptys", (event) => sync((event as CustomEvent<Pty[]>).detail));
+	document.addEventListener("preview-opened", () => {
+		const tab = find("#preview-tab");
+		if (tab) tab.hidden = false;
+		show("preview");
+	});
+	document.addEventListener("preview-closed", () => {
+		const tab = find("#preview-tab");
+		if (tab) tab.hidden = true;
+		if (!find("#preview")?.hidden) showAny(true);
+	});
+
+	const preview = find("#preview");
+	if (preview && !preview.hidden) {
+		show("preview", false);
+		return;
+	}
+	if (all(".tab[data-pty]").length > 0) showAny();
+	else if (canRun() && page.hasAttribute("data-running")) void open();
+}
