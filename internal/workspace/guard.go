@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	guardEvery   = 400 * time.Millisecond
+	guardEvery   = 300 * time.Millisecond
 	guardTimeout = 2 * time.Second
 	// guardBlind is how many looks in a row may fail before streams end: rights that cannot be read are not there.
 	guardBlind = 8
