@@ -90,7 +90,7 @@ type times struct {
 var defaultTimes = times{
 	linger: 30 * time.Second, write: 10 * time.Second, starve: 2 * time.Minute, partial: time.Second,
 	quiet: 30 * time.Millisecond, settle: 2 * time.Second, driverStop: 2 * time.Second,
-	skipPause: 60 * time.Millisecond, skipMost: time.Second, giveUp: 30 * time.Second,
+	skipPause: 60 * time.Millisecond, skipMost: 2 * time.Second, giveUp: 30 * time.Second,
 	retry: 50 * time.Millisecond,
 }
 
