@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,6 +146,9 @@ func (s *Store) build(ctx context.Context, def Definition, o Options) (_ Image, 
 	packages, err := installed(rootfs)
 	if err != nil {
 		return Image{}, err
+	}
+	if len(packages) == 0 { // only unpacked: there is no record of versions
+		packages = slices.Clone(def.Packages)
 	}
 	packages = append(packages, def.Python...)
 	m.phase("shifting owners")
