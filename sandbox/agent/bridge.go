@@ -68,7 +68,8 @@ func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.Canc
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		return nil, nil, fmt.Errorf("dial agent: %w: %w", ErrBridge, err)
+		// Only the text of the cause: a runtime's "not found" is no answer to what the caller asked of the agent.
+		return nil, nil, fmt.Errorf("dial agent: %w: %v", ErrBridge, err)
 	}
 	return Conn(rwc), cancel, nil
 }

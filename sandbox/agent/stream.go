@@ -87,7 +87,6 @@ func (c *Client) follow(ctx context.Context, f *follower, start *call) (Exit, er
 			return Exit{}, ctx.Err()
 		case start != nil && !f.begun && fault.Is(err, fault.NotFound):
 			posted = false // the start never arrived
-			continue
 		case !errors.Is(err, ErrBridge):
 			if oe, ok := errors.AsType[outputError](err); ok {
 				return Exit{}, oe.error
