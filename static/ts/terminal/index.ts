@@ -11,7 +11,7 @@ import { Link, type LinkState } from "./link";
 import { fontSize, memory, onThemeChange, theme } from "./look";
 import { ask, Bar, button, element, Find } from "./page";
 import { type Ending, exitText, latin1, type Role, type ServerFrame } from "./protocol";
-import { cleanPaste, cleanTitle, maxPaste, pasteBytes, pasteQuestion, safeLink } from "./text";
+import { cleanPaste, cleanTitle, isReply, maxPaste, pasteBytes, pasteQuestion, safeLink } from "./text";
 
 export type Options = {
 	/** Address of the terminal's websocket, e.g. "/w/…/ptys/pty…/ws"; http(s) becomes ws(s). */
@@ -62,7 +62,7 @@ class View {
 	private role: Role = "viewer";
 	private driver = "";
 	private state = "connecting";
-	private muted = 0; // snapshots that are being painted: what they make xterm say is not input
+	private muted = 0; // snapshots that are being painted: what they make xterm say is no input
 	private size = ""; // the terminal's, or the one last asked for
 	private fitTimer = 0;
 	private titleTimer = 0;
@@ -159,11 +159,9 @@ class View {
 	private listen(): void {
 		const { signal } = this.stop;
 		this.term.onData((data) => {
-			if (this.muted === 0) this.type(new TextEncoder().encode(data));
+			if (this.muted === 0 || !isReply(data)) this.type(new TextEncoder().encode(data));
 		});
-		this.term.onBinary((data) => {
-			if (this.muted === 0) this.type(latin1(data));
-		});
+		this.term.onBinary((data) => this.type(latin1(data)));
 		this.term.onTitleChange((title) => {
 			window.clearTimeout(this.titleTimer);
 			this.titleTimer = window.setTimeout(() => this.tell("terminal-title", { title: cleanTitle(title) }), 200);

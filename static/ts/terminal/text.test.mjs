@@ -32,6 +32,37 @@ test("a paste is what a keyboard could have typed", () => {
 	assert.deepEqual([...t.pasteBytes("é", true)], [27, 91, 50, 48, 48, 126, 195, 169, 27, 91, 50, 48, 49, 126]);
 });
 
+test("answers of the terminal are told from keys", () => {
+	for (const answer of [
+		"\x1b[?1;2c",
+		"\x1b[>0;276;0c",
+		"\x1b[0n",
+		"\x1b[24;80R",
+		"\x1b[?2004;1$y",
+		"\x1bP1$r0m\x1b\\",
+		"\x1b]11;rgb:0/0/0\x1b\\",
+		"\x1b[I",
+	])
+		assert.ok(t.isReply(answer), answer);
+	for (const key of [
+		"a",
+		"漢",
+		"\r",
+		"\x03",
+		"\x1b",
+		"\x1b[A",
+		"\x1bOA",
+		"\x1b[15~",
+		"\x1bOP",
+		"\x1b[1;5C",
+		"\x1b[200~x\x1b[201~",
+		"\x1b[H",
+		"\x1bb",
+		"\x1b[<0;3;4M",
+	])
+		assert.ok(!t.isReply(key), key);
+});
+
 test("what would run at once is asked about", () => {
 	assert.equal(t.pasteQuestion("ls", false), undefined);
 	assert.equal(t.pasteQuestion("a\rb\r", true), undefined);

@@ -52,6 +52,14 @@ export function visible(clean: string): string {
 		.replace(directions, (c) => `\\u${(c.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`);
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: ESC is what is looked for
+const reply = /^\x1b(?:\[[?>=]?[\d;]*(?:\$y|[cnRtuIO])|[P\]_^X])/;
+
+/** Whether xterm says this by itself, in answer to what it paints, rather than the person at the keys. */
+export function isReply(data: string): boolean {
+	return reply.test(data);
+}
+
 /** An address that may be opened: http or https, else undefined. */
 export function safeLink(uri: string): string | undefined {
 	try {
