@@ -2,7 +2,6 @@ package guest
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +29,8 @@ type terminal struct {
 	job
 	created time.Time
 	master  *os.File
+	tty     string        // path of the program's end
+	sentry  bool          // gVisor, whose line discipline differs from Linux
 	typed   chan struct{} // something is in queue
 	gone    chan struct{} // closed when exit is set
 
@@ -40,6 +41,7 @@ type terminal struct {
 	sizeSeq int64    // number of sizes ever, the last one's number
 	queue   [][]byte
 	queued  int
+	drops   int // how often the queue was dropped
 	lastOut time.Time
 	exit    *agent.Exit
 }
@@ -149,6 +151,8 @@ func (s *Server) spawnPTY(t *terminal, a account, attr *syscall.ProcAttr, size a
 	}
 	_ = syscall.SetNonblock(fd, true)
 	t.master = os.NewFile(uintptr(fd), "ptmx")
+	t.tty = tty.Name()
+	t.sentry = control(t.master, func(fd int) error { _, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); return err }) != nil
 	_ = setSize(t.master, size)
 	if tio, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS); err == nil {
 		tio.Iflag |= unix.IUTF8 // so that backspace takes a whole character
@@ -215,59 +219,6 @@ func (t *terminal) readAll(eof chan<- struct{}) {
 	}
 }
 
-func (t *terminal) writeAll() {
-	for {
-		t.mu.Lock()
-		var p []byte
-		if len(t.queue) > 0 {
-			p = t.queue[0]
-			t.queue = t.queue[1:]
-		}
-		t.mu.Unlock()
-		if p == nil {
-			select {
-			case <-t.typed:
-				continue
-			case <-t.gone:
-				return
-			}
-		}
-		for len(p) > 0 {
-			n, err := t.master.Write(p[:min(len(p), writeAttempt)])
-			if errors.Is(err, os.ErrClosed) {
-				return
-			}
-			if err != nil {
-				// A line discipline in a bad moment (its foreground group just died) must not end all typing.
-				n = max(n, 1)
-			}
-			t.mu.Lock()
-			t.queued = max(t.queued-n, 0)
-			t.mu.Unlock()
-			p = p[n:]
-		}
-	}
-}
-
-// input queues typed bytes; false when the program has not read enough of what was typed before.
-func (t *terminal) input(p []byte) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.exit != nil || len(p) == 0 {
-		return true
-	}
-	if t.queued+len(p) > agent.MaxInput {
-		return false
-	}
-	t.queue = append(t.queue, append([]byte(nil), p...))
-	t.queued += len(p)
-	select {
-	case t.typed <- struct{}{}:
-	default:
-	}
-	return true
-}
-
 func (t *terminal) resize(cols, rows int) {
 	size := clampSize(cols, rows)
 	t.mu.Lock()
@@ -288,68 +239,6 @@ func (t *terminal) resize(cols, rows int) {
 		t.sizes = t.sizes[len(t.sizes)-keepSizes:]
 	}
 	t.wakeLocked()
-}
-
-// signal reaches the foreground process group at once, past everything that was typed.
-func (t *terminal) signal(sig syscall.Signal) error {
-	select {
-	case <-t.gone:
-		return fault.New(fault.Conflict, "The terminal has ended.")
-	default:
-	}
-	var group int
-	err := control(t.master, func(fd int) error {
-		var err error
-		group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-		return err
-	})
-	if err != nil || group <= 1 {
-		// gVisor answers this to members of the session only. The line discipline knows the group, for three signals.
-		if t.typeSignal(sig) {
-			return nil
-		}
-		group = t.youngestGroup()
-	}
-	if t.reaped.Load() && group == t.pid {
-		return nil
-	}
-	return syscall.Kill(-group, sig)
-}
-
-// typeSignal writes the character that means sig straight to the line discipline, where it means that now.
-func (t *terminal) typeSignal(sig syscall.Signal) bool {
-	place, known := map[syscall.Signal]int{
-		syscall.SIGINT: unix.VINTR, syscall.SIGQUIT: unix.VQUIT, syscall.SIGTSTP: unix.VSUSP,
-	}[sig]
-	if !known {
-		return false
-	}
-	return control(t.master, func(fd int) error {
-		tio, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil {
-			return err
-		}
-		if tio.Lflag&unix.ISIG == 0 || tio.Cc[place] == 0 {
-			return syscall.EINVAL
-		}
-		// Not through the file: a write of typed bytes may hold it until the program reads.
-		n, err := unix.Write(fd, []byte{tio.Cc[place]})
-		if err == nil && n != 1 {
-			err = syscall.EAGAIN
-		}
-		return err
-	}) == nil
-}
-
-// youngestGroup guesses the foreground group: the one that was made last and is not stopped, else the shell's own.
-func (t *terminal) youngestGroup() int {
-	group := t.pid
-	for _, p := range processes() {
-		if p.session == t.pid && p.pid == p.pgrp && p.state != 'T' && p.state != 'Z' {
-			group = max(group, p.pgrp)
-		}
-	}
-	return group
 }
 
 // watchPTY settles how the terminal ended: everything that was printed first, then the exit.
