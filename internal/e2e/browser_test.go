@@ -48,13 +48,13 @@ func newTab(t *testing.T, base string) *tab {
 	)
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
-	return (&tab{t: t, ctx: ctx, base: base}).start()
+	return (&tab{t: t, ctx: ctx, base: base, downloads: t.TempDir()}).start()
 }
 
 // beside opens another tab of the same person.
 func (p *tab) beside() *tab {
 	p.t.Helper()
-	return (&tab{t: p.t, ctx: p.ctx, base: p.base}).start()
+	return (&tab{t: p.t, ctx: p.ctx, base: p.base, downloads: p.downloads}).start()
 }
 
 func (p *tab) start() *tab {
@@ -63,7 +63,6 @@ func (p *tab) start() *tab {
 	p.ctx, cancel = chromedp.NewContext(p.ctx)
 	p.t.Cleanup(cancel)
 	require.NoError(p.t, chromedp.Listen(p.ctx, p.notice))
-	p.downloads = p.t.TempDir()
 	_, err := chromedp.CallBrowser(p.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
 		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: p.downloads,
 	})

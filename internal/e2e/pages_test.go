@@ -34,8 +34,7 @@ func (p *tab) sees(pattern string) string {
 func (p *tab) line(text string) {
 	p.t.Helper()
 	p.do(chromedp.Focus(chromedp.CSS(p.mark(".xterm-helper-textarea", ""))))
-	p.insert(text)
-	p.press("\r")
+	p.press(text + "\r") // key by key, as fingers do
 }
 
 // setUp follows the first link and ends on the form for a sandbox.
@@ -44,7 +43,7 @@ func (p *tab) setUp(link, email, workspace string) {
 	p.open(link)
 	p.keepAll("setup")
 	p.fill("input[name=email]", email)
-	p.fill("input[name=password]", "correct horse battery staple")
+	p.fill("input[name=password]", "green umbrella on the 7th floor")
 	require.False(p.t, eval[bool](p, `document.querySelector("input[name=run]").checked`), "the box must not be ticked already")
 	p.click("label.tick", "run code")
 	p.fill("input[name=workspace]", workspace)
@@ -63,14 +62,9 @@ func (p *tab) create(label string) (id string) {
 	return id
 }
 
-// terminal waits for the prompt in a terminal, opening one where none opens by itself.
+// terminal waits for the prompt in the terminal that opens by itself.
 func (p *tab) terminal() {
 	p.t.Helper()
-	p.until("a terminal or the button for one", `document.querySelector(".xterm-rows") ||
-		[...document.querySelectorAll("[data-new-pty]")].some(b => b.getClientRects().length)`)
-	if !eval[bool](p, `Boolean(document.querySelector(".xterm-rows"))`) {
-		p.click("button[data-new-pty]", "New terminal")
-	}
 	p.sees(`[#$] ?$`)
 }
 
@@ -163,7 +157,10 @@ func filesInTheBrowser(p *tab) {
 		return fmt.Sprintf(`[...document.querySelectorAll("#files li.entry")].some(e => e.querySelector("bdi").textContent.trim() === %q)`, name)
 	}
 	menu := func(name, item string) {
-		p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#files summary[aria-label=%q]`, "Actions for "+name))))
+		summary := fmt.Sprintf(`#files summary[aria-label=%q]`, "Actions for "+name)
+		if !eval[bool](p, fmt.Sprintf("document.querySelector(%q).parentElement.open", summary)) {
+			p.do(chromedp.Click(chromedp.CSS(summary)))
+		}
 		p.click("#files details[open] .menu a", item)
 	}
 
