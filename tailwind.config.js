@@ -30,10 +30,7 @@ export default {
 			"idle-wash": color("idle-wash"),
 			term: color("term"),
 		},
-		fontFamily: {
-			sans: ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "DejaVu Sans", "sans-serif"],
-			mono: ["ui-monospace", "SF Mono", "JetBrains Mono", "Cascadia Mono", "DejaVu Sans Mono", "monospace"],
-		},
+		fontFamily: { sans: ["var(--sans)"], mono: ["var(--mono)"] },
 		fontSize: {
 			xs: ["11px", "15px"],
 			sm: ["12.5px", "18px"],

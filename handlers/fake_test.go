@@ -159,7 +159,9 @@ func (f *fake) Sandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sa
 	return workspace.Sandbox{}, fault.New(fault.NotFound, "Sandbox not found")
 }
 
-func (f *fake) KillSandbox(_ context.Context, _ auth.Actor, id string) error { return f.note("kill " + id) }
+func (f *fake) KillSandbox(_ context.Context, _ auth.Actor, id string) error {
+	return f.note("kill " + id)
+}
 
 func (f *fake) Usage(context.Context, auth.Actor, string) (sandbox.Usage, error) { return f.usage, nil }
 
@@ -286,7 +288,9 @@ func (f *fake) CreateKey(_ context.Context, _ auth.Actor, k workspace.KeyForm) (
 
 func (f *fake) Keys(context.Context, auth.Actor) ([]auth.Key, error) { return f.keys, nil }
 
-func (f *fake) RevokeKey(_ context.Context, _ auth.Actor, id string) error { return f.note("revoke " + id) }
+func (f *fake) RevokeKey(_ context.Context, _ auth.Actor, id string) error {
+	return f.note("revoke " + id)
+}
 
 func (f *fake) Activity(context.Context, auth.Actor, audit.Filter) ([]audit.Event, error) {
 	return f.events, nil
@@ -319,5 +323,7 @@ type fakeImages struct {
 	percent int
 }
 
-func (f fakeImages) ImageState(string) (string, int, string) { return f.state, f.percent, "last line of the log" }
-func (f fakeImages) ImageNames() []string                    { return []string{"base"} }
+func (f fakeImages) ImageState(string) (string, int, string) {
+	return f.state, f.percent, "last line of the log"
+}
+func (f fakeImages) ImageNames() []string { return []string{"base"} }

@@ -25,14 +25,14 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 	base := v.base() + "/sandboxes"
 	p := views.NewSandbox{
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
-		Label:  ui.Field{Name: "label", Label: "Label", Hint: "To find it again. May stay empty."},
+		Label:  ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
 		Image:  ui.Field{Name: "image", Label: "Image"},
-		CPU:    ui.Field{Name: "cpu", Label: "CPU cores", Hint: "normally " + cores(d.CPU)},
-		Memory: ui.Field{Name: "memory_mb", Label: "Memory, MB", Hint: "normally " + itoa(int(d.MemoryMB))},
-		Disk:   ui.Field{Name: "disk_mb", Label: "Disk, MB", Hint: "normally " + itoa(int(d.DiskMB))},
-		PIDs:   ui.Field{Name: "pids", Label: "Processes", Hint: "normally " + itoa(int(d.PIDs))},
-		Cwd:    ui.Field{Name: "cwd", Label: "Starts in", Hint: "normally /work"},
-		User:   ui.Field{Name: "user", Label: "User inside", Hint: "normally root, which is nobody outside"},
+		CPU:    ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
+		Memory: ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
+		Disk:   ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
+		PIDs:   ui.Field{Name: "pids", Label: "Processes", Usual: itoa(int(d.PIDs))},
+		Cwd:    ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
+		User:   ui.Field{Name: "user", Label: "User inside", Usual: "root"},
 		Env:    ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
 	}
 	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env} {

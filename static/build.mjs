@@ -1,9 +1,10 @@
 // Builds static/dist: one stylesheet, the scripts split into chunks, the icon sprite. Every name carries a hash of its content;
 // manifest.json maps plain names to them. A .gz lies beside each file, so that the server compresses nothing while it serves.
+
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { spawnSync } from "node:child_process";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 

@@ -9,7 +9,6 @@ import { startPage } from "./page";
 import { startSplit } from "./split";
 import { startTerminals } from "./terminals";
 
-document.documentElement.classList.add("js");
 startPage();
 startDialogs();
 startLive();

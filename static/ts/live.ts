@@ -13,7 +13,10 @@ function selecting(within: HTMLElement): boolean {
 	return !!s && !s.isCollapsed && !!s.anchorNode && within.contains(s.anchorNode);
 }
 
-const order = (within: ParentNode): string => all("[data-id]", within).map((row) => row.dataset.id).join();
+const order = (within: ParentNode): string =>
+	all("[data-id]", within)
+		.map((row) => row.dataset.id)
+		.join();
 
 /** Whether news for a part must wait: it would move rows under a pointer that was used a moment ago. */
 function mustWait(part: HTMLElement, html: string): boolean {

@@ -68,10 +68,6 @@ function showHelp(): void {
 export function startPage(): void {
 	on("click", "[data-copy]", (_, button) => void copy(button.dataset.copy ?? ""));
 	on("click", "[data-dismiss]", (_, button) => button.closest(".notice")?.remove());
-	on("click", "[data-open]", (event, link) => {
-		event.preventDefault();
-		find(link.dataset.open ?? "")?.scrollIntoView({ block: "center" });
-	});
 	on("change", "[data-auto-submit] select", (_, select) => select.closest("form")?.requestSubmit());
 	on("change", "[data-select-all]", (_, box) => {
 		for (const b of all<HTMLInputElement>("input[name=id]")) b.checked = (box as HTMLInputElement).checked;
@@ -98,7 +94,11 @@ export function startPage(): void {
 	});
 
 	document.addEventListener("keydown", (event) => {
-		if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && !(event.target as Element).closest(".xterm")) {
+		if (
+			(event.ctrlKey || event.metaKey) &&
+			event.key.toLowerCase() === "k" &&
+			!(event.target as Element).closest(".xterm")
+		) {
 			event.preventDefault();
 			void import("./palette").then((m) => m.openPalette());
 			return;

@@ -21,7 +21,12 @@ async function places(): Promise<Place[]> {
 		const page = new DOMParser().parseFromString(await answer.text(), "text/html");
 		for (const row of all("tr[data-id]", page)) {
 			const link = find<HTMLAnchorElement>("a.name", row);
-			if (link) found.unshift({ text: link.textContent ?? "", more: row.dataset.id ?? "", url: link.getAttribute("href") ?? "" });
+			if (link)
+				found.unshift({
+					text: link.textContent ?? "",
+					more: row.dataset.id ?? "",
+					url: link.getAttribute("href") ?? "",
+				});
 		}
 	} catch {
 		// the pages alone, then

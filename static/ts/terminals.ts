@@ -114,7 +114,10 @@ function forget(id: string): void {
 function room(): { cols: number; rows: number } {
 	const box = find("[data-panes]")?.getBoundingClientRect();
 	if (!box || box.width < 100) return { cols: 80, rows: 24 };
-	return { cols: Math.max(20, Math.floor((box.width - 24) / 7.85)), rows: Math.max(5, Math.floor((box.height - 40) / 17)) };
+	return {
+		cols: Math.max(20, Math.floor((box.width - 24) / 7.85)),
+		rows: Math.max(5, Math.floor((box.height - 40) / 17)),
+	};
 }
 
 async function open(): Promise<void> {

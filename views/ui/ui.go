@@ -50,6 +50,7 @@ type Field struct {
 	Value string
 	Hint  string
 	Wrong string
+	Usual string // what an empty input means, shown in it
 }
 
 // Choice is one entry of a select.
