@@ -46,20 +46,22 @@ func (s *Store) InsertKey(ctx context.Context, k auth.Key) error {
 
 // KeyByPrefix gives a key with its workspace and its owner's place there.
 func (s *Store) KeyByPrefix(ctx context.Context, prefix string) (auth.KeyHolder, error) {
-	return s.keyHolder(ctx, `k.prefix = ?`, prefix)
+	return scanKeyHolder(s.hot.keyByPrefix.QueryRowContext(ctx, prefix))
 }
 
 // KeyByID gives a key with its workspace and its owner's place there.
 func (s *Store) KeyByID(ctx context.Context, id string) (auth.KeyHolder, error) {
-	return s.keyHolder(ctx, `k.id = ?`, id)
+	return scanKeyHolder(s.ro.QueryRowContext(ctx, keyHolderQuery+`k.id = ?`, id))
 }
 
-func (s *Store) keyHolder(ctx context.Context, where string, arg any) (h auth.KeyHolder, err error) {
+const keyHolderQuery = `SELECT ` + keyColumns + `, ` + workspaceColumns + `, m.role, m.granted, coalesce(o.disabled, 0)
+	FROM ` + keyTables + ` JOIN workspaces w ON w.id = k.workspace_id
+	LEFT JOIN members m ON m.workspace_id = k.workspace_id AND m.user_id = k.owner_id
+	WHERE `
+
+func scanKeyHolder(row *sql.Row) (h auth.KeyHolder, err error) {
 	var role, granted sql.NullString
-	err = s.ro.QueryRowContext(ctx, `SELECT `+keyColumns+`, `+workspaceColumns+`, m.role, m.granted, coalesce(o.disabled, 0)
-		FROM `+keyTables+` JOIN workspaces w ON w.id = k.workspace_id
-		LEFT JOIN members m ON m.workspace_id = k.workspace_id AND m.user_id = k.owner_id
-		WHERE `+where, arg).Scan(append(append(keyDest(&h.Key), workspaceDest(&h.Workspace)...), &role, &granted, &h.Owner.Disabled)...)
+	err = row.Scan(append(append(keyDest(&h.Key), workspaceDest(&h.Workspace)...), &role, &granted, &h.Owner.Disabled)...)
 	if err != nil {
 		return h, one(err, "read key", "Key")
 	}

@@ -60,7 +60,7 @@ func orEmpty(m map[string]string) map[string]string {
 
 // SandboxByID gives a record, also one that is Gone.
 func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Record, error) {
-	r, err := scanSandbox(s.ro.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, id).Scan)
+	r, err := scanSandbox(s.hot.sandboxByID.QueryRowContext(ctx, id).Scan)
 	return r, one(err, "read sandbox "+string(id), "Sandbox")
 }
 

@@ -24,6 +24,7 @@ type Store struct {
 	rw    *sql.DB
 	ro    *sql.DB
 	audit auditStatements // on rw
+	hot   hotStatements   // on ro
 }
 
 // Open opens or makes the database at path and brings its schema up to date. The directory is made with mode 0700, the
@@ -53,6 +54,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	}
 	s.ro.SetMaxOpenConns(8)
 	s.ro.SetMaxIdleConns(8)
+	if s.hot, err = prepareHot(ctx, s.ro); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), s.Close())
+	}
 	return s, nil
 }
 
@@ -81,6 +85,19 @@ func dsn(path string, readOnly bool) string {
 		q.Set("_txlock", "immediate")
 	}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+}
+
+// hotStatements are the reads of every REST call, prepared once.
+type hotStatements struct {
+	keyByPrefix, sandboxByID *sql.Stmt // closed with the database
+}
+
+func prepareHot(ctx context.Context, db *sql.DB) (h hotStatements, err error) {
+	if h.keyByPrefix, err = db.PrepareContext(ctx, keyHolderQuery+`k.prefix = ?`); err != nil {
+		return h, err
+	}
+	h.sandboxByID, err = db.PrepareContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`)
+	return h, err
 }
 
 // write runs do in one immediate transaction: nobody else, in any process, writes in between.

@@ -109,7 +109,7 @@ var migrated = sync.OnceValues(func() ([]byte, error) {
 func newHouse(t *testing.T) *house { return buildHouse(t, nil) }
 
 // buildHouse makes a new data directory with a service on it.
-func buildHouse(t *testing.T, more func(*workspace.Options)) *house {
+func buildHouse(t testing.TB, more func(*workspace.Options)) *house {
 	t.Helper()
 	dir := t.TempDir()
 	empty, err := migrated()
@@ -118,7 +118,7 @@ func buildHouse(t *testing.T, more func(*workspace.Options)) *house {
 	return openHouse(t, dir, more)
 }
 
-func openHouse(t *testing.T, dir string, more func(*workspace.Options)) *house {
+func openHouse(t testing.TB, dir string, more func(*workspace.Options)) *house {
 	t.Helper()
 	h := &house{gate: &gate{}, clock: &clock{now: time.Now().UTC().Truncate(time.Microsecond)}, dir: dir}
 	var err error
@@ -139,7 +139,7 @@ func openHouse(t *testing.T, dir string, more func(*workspace.Options)) *house {
 }
 
 // setup makes the first administrator ann with workspace "lab".
-func (h *house) setup(t *testing.T, run bool) auth.Actor {
+func (h *house) setup(t testing.TB, run bool) auth.Actor {
 	t.Helper()
 	ctx := context.Background()
 	token, err := h.NewSetupToken(ctx)
@@ -149,7 +149,7 @@ func (h *house) setup(t *testing.T, run bool) auth.Actor {
 	return h.person(t, u.ID, w.Slug)
 }
 
-func (h *house) person(t *testing.T, userID, slug string) auth.Actor {
+func (h *house) person(t testing.TB, userID, slug string) auth.Actor {
 	t.Helper()
 	a, err := h.PersonActor(context.Background(), userID, "", slug, "192.0.2.1", "r1")
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func (h *house) join(t *testing.T, admin auth.Actor, email string, role auth.Rol
 	return h.person(t, u.ID, w.Slug)
 }
 
-func (h *house) key(t *testing.T, a auth.Actor, f workspace.KeyForm) (auth.Actor, string, auth.Key) {
+func (h *house) key(t testing.TB, a auth.Actor, f workspace.KeyForm) (auth.Actor, string, auth.Key) {
 	t.Helper()
 	ctx := context.Background()
 	k, secret, err := h.CreateKey(ctx, a, f)

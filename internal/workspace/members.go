@@ -213,10 +213,14 @@ func (s *Service) changeMember(ctx context.Context, a auth.Actor, name, userID s
 // SetRole, SetRun and RemoveMember change a member; all need members:manage, all end what the member may no longer have open.
 // The last admin of a workspace cannot be removed or lose the role (fault.Conflict).
 func (s *Service) SetRole(ctx context.Context, a auth.Actor, userID string, role auth.Role) error {
+	const name = "member.set_role"
+	if err := s.may(ctx, a, approval.Action{Name: name, Target: userID}, auth.MembersManage); err != nil {
+		return err
+	}
 	if !role.Valid() {
 		return fault.Field("role", "There is no such role.")
 	}
-	return s.changeMember(ctx, a, "member.set_role", userID, func(ctx context.Context, m auth.Member) (string, error) {
+	return s.changeMember(ctx, a, name, userID, func(ctx context.Context, m auth.Member) (string, error) {
 		return fmt.Sprintf("%s to %s", m.Role, role), s.o.Store.SetRole(ctx, m.WorkspaceID, m.UserID, role)
 	})
 }
