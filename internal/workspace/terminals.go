@@ -184,6 +184,18 @@ func AttachVia(m *sandbox.Manager) term.AttachFunc {
 		if err != nil {
 			return nil, err
 		}
-		return client.Attach(ctx, pty, since)
+		if since >= 0 {
+			return client.Attach(ctx, pty, since)
+		}
+		// Asked before attaching: what was printed until now is history, which viewers get as a snapshot.
+		t, err := client.PTY(ctx, pty)
+		if err != nil {
+			return nil, err
+		}
+		att, err := client.Attach(ctx, pty, since)
+		if err != nil {
+			return nil, err
+		}
+		return term.Replayed(att, t.Next), nil
 	}
 }
