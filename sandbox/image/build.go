@@ -48,7 +48,7 @@ func (s *Store) Build(ctx context.Context, name string, o Options) (Image, error
 	if strings.ContainsAny(o.Mirror, " \t\r\n") {
 		return Image{}, fault.Field("mirror", "a URL without spaces is needed")
 	}
-	if err := os.MkdirAll(s.nameDir(name), 0o755); err != nil {
+	if err := mkdirOpen(s.nameDir(name)); err != nil {
 		return Image{}, fmt.Errorf("build image %s: %w", name, err)
 	}
 	lock, err := s.waitLock(ctx, name, o.Progress)
@@ -110,7 +110,7 @@ func (s *Store) build(ctx context.Context, def Definition, o Options) (_ Image, 
 	if err := removeTree(build); err != nil {
 		return Image{}, err
 	}
-	if err := os.Mkdir(build, 0o755); err != nil {
+	if err := mkdirOpen(build); err != nil {
 		return Image{}, err
 	}
 	logFile, err := os.Create(s.logFile(def.Name))

@@ -72,7 +72,7 @@ func Open(cacheDir string) (*Store, error) {
 	}
 	s := &Store{dir: filepath.Join(abs, "images")}
 	// Sandboxes' file servers run as an unprivileged user and must get through to the images.
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+	if err := mkdirOpen(s.dir); err != nil {
 		return nil, fmt.Errorf("image cache: %w", err)
 	}
 	entries, err := os.ReadDir(s.dir)
@@ -92,6 +92,11 @@ func Open(cacheDir string) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// mkdirOpen makes a directory that others may pass through, whatever the umask is.
+func mkdirOpen(dir string) error {
+	return errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755))
 }
 
 // Dir is the directory that holds the images.

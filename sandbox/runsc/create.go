@@ -58,6 +58,12 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 	if _, err := os.Lstat(r.dir(spec.ID)); err == nil {
 		return fault.New(fault.Conflict, "A sandbox of this id exists already.")
 	}
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("create sandbox %s: %w", spec.ID, ctx.Err())
+	}
 	release, err := r.shareHost()
 	if err != nil {
 		return fmt.Errorf("create sandbox %s: %w", spec.ID, err)

@@ -47,6 +47,7 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 		for _, name := range image.Names() {
 			out = append(out, imageFinding(o.Images.State(name)))
 		}
+		out = append(out, finding("way to the images", passable(o.Images.Dir()), "chmod o+x the directories above, or set SANDGATE_CACHE to another directory"))
 		out = append(out, finding("disk space for images", spaceCheck(o.Images.Dir(), image.MinFreeBytes), "free some space, or set SANDGATE_CACHE to a larger disk"))
 	}
 	if o.DataDir != "" {

@@ -183,24 +183,42 @@ func (r *Runtime) ours(argv []string, id string) bool {
 	return root && named
 }
 
-// filestoreBytes finds the unlinked file that holds the writable layer among the sentry's descriptors.
-func filestoreBytes(sentry proc, overlay string) int64 {
-	dir := "/proc/" + strconv.Itoa(sentry.PID) + "/fd"
+// filestoreBytes is the size on disk of the unlinked file that holds the writable layer; -1 when it cannot be told. The
+// file is one of the sentry's descriptors; where it was found once, it is looked for first.
+func (r *Runtime) filestoreBytes(st state) int64 {
+	if !st.Sentry.alive() {
+		return -1
+	}
+	if path, ok := r.stores.Load(st.ID); ok {
+		if n := filestoreAt(path.(string)); n >= 0 {
+			return n
+		}
+	}
+	dir := "/proc/" + strconv.Itoa(st.Sentry.PID) + "/fd"
 	entries, err := os.ReadDir(dir)
-	if err != nil || !sentry.alive() {
+	if err != nil {
 		return -1
 	}
 	for _, e := range entries {
-		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err != nil || !strings.Contains(target, "runsc-filestore-") || !strings.HasPrefix(target, overlay+"/") && !strings.HasPrefix(target, "/runsc-filestore-") {
-			continue
-		}
-		var st unix.Stat_t
-		if unix.Stat(filepath.Join(dir, e.Name()), &st) == nil {
-			return st.Blocks * 512
+		path := filepath.Join(dir, e.Name())
+		if n := filestoreAt(path); n >= 0 {
+			r.stores.Store(st.ID, path)
+			return n
 		}
 	}
 	return -1
+}
+
+func filestoreAt(path string) int64 {
+	target, err := os.Readlink(path)
+	if err != nil || !strings.Contains(target, "/runsc-filestore-") {
+		return -1
+	}
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return -1
+	}
+	return st.Blocks * 512
 }
 
 func readJSON(path string, into any) error {

@@ -21,6 +21,7 @@ func (r *Runtime) Remove(ctx context.Context, id sandbox.ID) error {
 	if err := check(id); err != nil {
 		return err
 	}
+	r.stores.Delete(id)
 	err := undoAll(ctx, id, r.steps(sandbox.Spec{ID: id}, image.Image{}))
 	if err != nil {
 		err = fmt.Errorf("remove sandbox %s: %w", id, err)

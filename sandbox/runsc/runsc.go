@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +45,8 @@ type Runtime struct {
 	cg     *cgroups
 	watch  *watcher
 	parent sync.Mutex // orders making and removing what all sandboxes share
+	slots  chan struct{}
+	stores sync.Map // sandbox.ID to the /proc path of its writable layer's file
 }
 
 var _ sandbox.Runtime = (*Runtime)(nil)
@@ -57,7 +60,8 @@ const (
 	dialLimit   = 30 * time.Second
 )
 
-// New checks the options and the host and installs the agent. It needs root, and makes nothing else on the host.
+// New checks the options and the host and installs the agent. It needs root. Of what sandboxes share on the host it makes
+// nothing, and takes away what a crash left when there is no sandbox.
 func New(o Options) (*Runtime, error) {
 	if !instPattern.MatchString(o.Inst) {
 		return nil, fmt.Errorf("runsc: installation mark %q: 4 characters of a-z0-9 are needed", o.Inst)
@@ -93,11 +97,20 @@ func New(o Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg}
+	// More creations at once than this only wait for each other on the processors.
+	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU()))}
 	if r.agent, err = installAgent(o.AgentBinary, filepath.Join(filepath.Dir(o.Images.Dir()), "agents")); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(r.boxesDir(), 0o711); err != nil {
+		return nil, fmt.Errorf("runsc: %w", err)
+	}
+	for _, dir := range []string{r.agent, o.Images.Dir()} {
+		if err := passable(dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.leaveHost(); err != nil {
 		return nil, fmt.Errorf("runsc: %w", err)
 	}
 	if r.watch, err = newWatcher(); err != nil {
@@ -108,6 +121,23 @@ func New(o Options) (*Runtime, error) {
 
 // Close frees what the Runtime itself holds. Sandboxes live on.
 func (r *Runtime) Close() error { return r.watch.close() }
+
+// passable reports whether an unprivileged user may pass through every directory above path and into it: a sandbox's file
+// server is none of the host's users.
+func passable(path string) error {
+	for p := path; ; p = filepath.Dir(p) {
+		fi, err := os.Stat(p)
+		if err != nil {
+			return fmt.Errorf("runsc: %w", err)
+		}
+		if fi.Mode().Perm()&0o001 == 0 {
+			return fault.New(fault.Internal, "Sandboxes cannot get at %s, because %s is closed to others: \"chmod o+x %s\", or set SANDGATE_CACHE to another directory.", path, p, p)
+		}
+		if p == filepath.Dir(p) {
+			return nil
+		}
+	}
+}
 
 // installAgent keeps a copy of the agent under its digest, so that a new version never changes a mounted file, and in a
 // place that an unprivileged file server may pass through.
@@ -125,7 +155,8 @@ func installAgent(src, dir string) (string, error) {
 	if fi, err := os.Stat(dst); err == nil && fi.Mode().IsRegular() && fi.Mode().Perm() == 0o755 {
 		return dst, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// Said twice, because the umask takes from what MkdirAll is told.
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 		return "", fmt.Errorf("install agent: %w", err)
 	}
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
@@ -176,7 +207,7 @@ func check(id sandbox.ID) error {
 // flags are the global flags of every call of runsc.
 func (r *Runtime) flags() []string { return []string{"--root=" + r.root()} }
 
-// sandboxFlags shape a new sandbox. They are the posture of design.md and security.md.
+// sandboxFlags shape a new sandbox. They are its posture: docs/security.md.
 func (r *Runtime) sandboxFlags(spec sandbox.Spec) []string {
 	return append(r.flags(),
 		"--platform=systrap",
@@ -245,7 +276,21 @@ func (r *Runtime) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, erro
 	}
 	u.DiskBytes = -1
 	if st, err := r.load(id); err == nil {
-		u.DiskBytes = filestoreBytes(st.Sentry, r.overlay(id))
+		u.DiskBytes = r.filestoreBytes(st)
 	}
 	return u, ctx.Err()
+}
+
+// UsesImage reports whether a sandbox of this installation stands on a root filesystem.
+func (r *Runtime) UsesImage(rootfs string) (bool, error) {
+	ids, err := r.found(false)
+	if err != nil {
+		return false, fmt.Errorf("uses of image: %w", err)
+	}
+	for _, id := range ids {
+		if st, err := r.load(id); err == nil && st.Rootfs == rootfs && st.Sentry.alive() {
+			return true, nil
+		}
+	}
+	return false, nil
 }
