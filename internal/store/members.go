@@ -96,9 +96,7 @@ func (s *Store) WorkspaceBySlug(ctx context.Context, slug string) (auth.Workspac
 
 // MemberBySlug gives a person's place in the workspace with a slug; unknown slug and no member are the same fault.NotFound.
 func (s *Store) MemberBySlug(ctx context.Context, userID, slug string) (m auth.Member, w auth.Workspace, err error) {
-	err = s.ro.QueryRowContext(ctx, `SELECT `+memberColumns+`, `+workspaceColumns+`
-		FROM workspaces w JOIN members m ON m.workspace_id = w.id JOIN users u ON u.id = m.user_id
-		WHERE w.slug = ? AND m.user_id = ?`, slug, userID).Scan(append(memberDest(&m), workspaceDest(&w)...)...)
+	err = s.hot.memberBySlug.QueryRowContext(ctx, slug, userID).Scan(append(memberDest(&m), workspaceDest(&w)...)...)
 	return m, w, one(err, "read member", "Workspace")
 }
 

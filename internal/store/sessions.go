@@ -42,7 +42,7 @@ func nonNil(b []byte) []byte {
 
 // SessionByID gives a session, ended or not.
 func (s *Store) SessionByID(ctx context.Context, id string) (auth.Session, error) {
-	v, err := scanSession(s.ro.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM sessions WHERE id = ?`, id).Scan)
+	v, err := scanSession(s.hot.sessionByID.QueryRowContext(ctx, id).Scan)
 	return v, one(err, "read session", "Session")
 }
 
@@ -86,6 +86,6 @@ func (s *Store) DeleteSessionsOf(ctx context.Context, userID, keep string) error
 
 // AuthzEpoch gives the number that grows with each change that can take a right from somebody, in any process.
 func (s *Store) AuthzEpoch(ctx context.Context) (n int64, err error) {
-	err = s.ro.QueryRowContext(ctx, `SELECT epoch FROM authz_epoch`).Scan(&n)
+	err = s.hot.epoch.QueryRowContext(ctx).Scan(&n)
 	return n, one(err, "read epoch", "Epoch")
 }

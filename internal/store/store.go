@@ -87,17 +87,30 @@ func dsn(path string, readOnly bool) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
 }
 
-// hotStatements are the reads of every REST call, prepared once.
+// hotStatements are the reads of every call and page, prepared once: parsing takes most of the time of a small read.
 type hotStatements struct {
-	keyByPrefix, sandboxByID *sql.Stmt // closed with the database
+	keyByPrefix, sandboxByID, userByID, sessionByID, memberBySlug, epoch *sql.Stmt // closed with the database
 }
 
 func prepareHot(ctx context.Context, db *sql.DB) (h hotStatements, err error) {
-	if h.keyByPrefix, err = db.PrepareContext(ctx, keyHolderQuery+`k.prefix = ?`); err != nil {
-		return h, err
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&h.keyByPrefix, keyHolderQuery + `k.prefix = ?`},
+		{&h.sandboxByID, `SELECT ` + sandboxColumns + ` FROM sandboxes WHERE id = ?`},
+		{&h.userByID, `SELECT ` + userColumns + ` FROM users WHERE id = ?`},
+		{&h.sessionByID, `SELECT ` + sessionColumns + ` FROM sessions WHERE id = ?`},
+		{&h.memberBySlug, `SELECT ` + memberColumns + `, ` + workspaceColumns + `
+			FROM workspaces w JOIN members m ON m.workspace_id = w.id JOIN users u ON u.id = m.user_id
+			WHERE w.slug = ? AND m.user_id = ?`},
+		{&h.epoch, `SELECT epoch FROM authz_epoch`},
+	} {
+		if *p.stmt, err = db.PrepareContext(ctx, p.text); err != nil {
+			return h, err
+		}
 	}
-	h.sandboxByID, err = db.PrepareContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`)
-	return h, err
+	return h, nil
 }
 
 // write runs do in one immediate transaction: nobody else, in any process, writes in between.

@@ -24,7 +24,7 @@ func (s *Store) CountUsers(ctx context.Context) (n int, err error) {
 
 // UserByID gives one account.
 func (s *Store) UserByID(ctx context.Context, id string) (auth.User, error) {
-	u, err := scanUser(s.ro.QueryRowContext(ctx, `SELECT `+userColumns+` FROM users WHERE id = ?`, id).Scan)
+	u, err := scanUser(s.hot.userByID.QueryRowContext(ctx, id).Scan)
 	return u, one(err, "read user", "User")
 }
 
