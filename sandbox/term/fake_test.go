@@ -36,6 +36,7 @@ type fakeTerm struct {
 	signals []string
 	blocked bool // Input does not return
 	refuse  error
+	refused bool // the next event says that input was refused
 	err     error
 	atts    map[*fakeAtt]bool
 	opened  int
@@ -115,6 +116,10 @@ func (a *fakeAtt) Next() (agent.PTYEvent, error) {
 	for {
 		if a.broken || a.closed {
 			return agent.PTYEvent{}, errBridge
+		}
+		if f.refused {
+			f.refused = false
+			return agent.PTYEvent{Refused: true}, nil
 		}
 		a.pos = max(a.pos, f.oldest)
 		end := len(f.out)

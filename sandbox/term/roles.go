@@ -119,13 +119,20 @@ func (s *session) inputLoop() {
 		switch {
 		case err == nil:
 		case fault.Is(err, fault.SlowDown):
-			// The agent's queue is full too: the rest of a paste without its middle would be worse than nothing.
-			s.input, s.inputBytes = nil, 0
-			next.from.notice("input_full", "The program is not reading its input; the rest of it was dropped. Interrupt the program to go on.")
+			s.refused()
 		default:
 			next.from.notice("input_lost", "The connection broke while you typed; the last keys may not have arrived.")
 		}
 		s.mu.Unlock()
+	}
+}
+
+// refused drops the input that waits, because the agent's queue is full too: the rest of a paste without its middle would be worse
+// than nothing. Called with mu held.
+func (s *session) refused() {
+	s.input, s.inputBytes = nil, 0
+	if s.driver != nil {
+		s.driver.notice("input_full", "The program is not reading its input; the rest of it was dropped. Interrupt the program to go on.")
 	}
 }
 

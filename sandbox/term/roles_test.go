@@ -127,6 +127,13 @@ func TestRefusedInputIsSaid(t *testing.T) {
 	w := r.opened(typist)
 	w.types("x")
 	r.until(func() bool { return w.notices("input_full") == 1 }, "notice")
+
+	r = newRig(t)
+	w = r.opened(typist)
+	r.f.do(func() { r.f.refused = true })
+	r.until(func() bool { return w.notices("input_full") == 1 }, "notice")
+	w.types("y")
+	r.until(func() bool { return r.f.typed() == "y" }, "input to go on")
 }
 
 func TestOneBigMessageArrivesWhole(t *testing.T) {
@@ -158,6 +165,7 @@ func TestOnInputIsToldNowAndThen(t *testing.T) {
 func TestInterruptSkipsTheFlood(t *testing.T) {
 	for _, signal := range []bool{false, true} {
 		r := newRig(t)
+		r.hub.times.driverStop, r.hub.times.skipMost = 50*time.Millisecond, 500*time.Millisecond
 		w := r.opened(typist, func(c *fakeConn) { c.silent = true })
 		flood := strings.Repeat("y\r\n", 1<<20)
 		r.f.prints(flood)

@@ -224,6 +224,8 @@ func (s *session) take(ev agent.PTYEvent) {
 		}
 		s.sizes = append(s.sizes, sizeMark{s.ring.next, size})
 		s.sizeSeq++
+	case ev.Refused:
+		s.refused()
 	case ev.Exit != nil:
 		e := *ev.Exit
 		s.exit = &e
