@@ -170,8 +170,19 @@ func finish(ctx context.Context, rootfs string, def Definition, out io.Writer) e
 		path string
 		mode fs.FileMode
 	}{
-		{"etc", 0o755}, {"dev", 0o755}, {"proc", 0o555}, {"sys", 0o555}, {"run", 0o755}, {"root", 0o700}, {"tmp", 0o1777}, {"var/tmp", 0o1777},
-		{"work", 0o755}, {".sandgate", 0o755}, {".sandgate-run", 0o700}, {"usr/bin", 0o755}, {"usr/local/bin", 0o755},
+		{"etc", 0o755},
+		{"dev", 0o755},
+		{"proc", 0o555},
+		{"sys", 0o555},
+		{"run", 0o755},
+		{"root", 0o700},
+		{"tmp", 0o1777},
+		{"var/tmp", 0o1777},
+		{"work", 0o755},
+		{".sandgate", 0o755},
+		{".sandgate-run", 0o700},
+		{"usr/bin", 0o755},
+		{"usr/local/bin", 0o755},
 	} {
 		if err := os.MkdirAll(at(d.path), d.mode.Perm()); err != nil {
 			return err

@@ -109,7 +109,7 @@ func (r *Runtime) startBridge(ctx context.Context, args []string) (_ *bridge, er
 // Read gives bytes from the agent. When the exec client itself failed, its reason stands in place of a bare io.EOF.
 func (b *bridge) Read(p []byte) (int, error) {
 	n, err := b.out.Read(p)
-	if err == io.EOF && n == 0 { //nolint:errorlint // os.File gives io.EOF itself
+	if errors.Is(err, io.EOF) && n == 0 {
 		select {
 		case <-b.reaped:
 			if text := b.stderr.String(); text != "" && b.cmd.ProcessState != nil && !b.cmd.ProcessState.Success() {

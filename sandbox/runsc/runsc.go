@@ -186,7 +186,6 @@ func (r *Runtime) dir(id sandbox.ID) string       { return filepath.Join(r.boxes
 func (r *Runtime) bundle(id sandbox.ID) string    { return filepath.Join(r.dir(id), "bundle") }
 func (r *Runtime) overlay(id sandbox.ID) string   { return filepath.Join(r.dir(id), "overlay") }
 func (r *Runtime) stateFile(id sandbox.ID) string { return filepath.Join(r.dir(id), "state.json") }
-func (r *Runtime) logFile(id sandbox.ID) string   { return filepath.Join(r.dir(id), "sandbox.log") }
 func (r *Runtime) instDir() string                { return filepath.Join(r.o.RunDir, r.o.Inst) }
 func (r *Runtime) root() string                   { return filepath.Join(r.instDir(), r.boot) }
 

@@ -132,7 +132,7 @@ func (w *watcher) memory(c *cgroups, leaf string) (<-chan struct{}, func(), erro
 }
 
 func (w *watcher) close() error {
-	var one = [8]byte{1}
+	one := [8]byte{1}
 	_, err := unix.Write(w.wake, one[:])
 	if err != nil {
 		return err
