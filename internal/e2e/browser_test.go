@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -242,8 +243,24 @@ func (p *tab) theme(name string) {
 	require.NoError(p.t, err)
 }
 
-// picture gives the visible part of the page as PNG.
+// picture gives the visible part of the page as PNG, when it has come to rest; a cursor may go on blinking.
 func (p *tab) picture() []byte {
+	p.t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	last := p.shot()
+	for range 15 {
+		<-tick.C
+		next := p.shot()
+		if bytes.Equal(last, next) {
+			break
+		}
+		last = next
+	}
+	return last
+}
+
+func (p *tab) shot() []byte {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
