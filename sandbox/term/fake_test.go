@@ -57,7 +57,6 @@ func (f *fakeTerm) do(change func()) {
 
 func (f *fakeTerm) print(p []byte)  { f.do(func() { f.out = append(f.out, p...) }) }
 func (f *fakeTerm) prints(s string) { f.print([]byte(s)) }
-func (f *fakeTerm) ends(code int)   { f.do(func() { f.exit = &agent.Exit{Code: code} }) }
 
 // breakBridges ends all attachments without an exit.
 func (f *fakeTerm) breakBridges() {

@@ -19,6 +19,7 @@ const (
 	inputPiece  = 16 << 10  // input goes to the agent in pieces, so that a signal passes between them
 	maxSignals  = 16
 	maxReattach = 2 * time.Second
+	usefulFor   = time.Second // an attachment that held so long ends the count of failures, also when nothing was printed
 )
 
 // session is one terminal with its viewers. Lock order: Hub.mu, then mu.
@@ -97,12 +98,12 @@ func (s *session) run() {
 	for {
 		att, err := s.hub.attach(s.ctx, s.key.id, s.key.pty, since)
 		if err == nil {
-			before := s.nextOffset()
+			before, start := s.nextOffset(), time.Now()
 			err = s.pump(att)
 			if s.ctx.Err() == nil && errors.Is(err, io.EOF) {
 				return // exited: viewers read the rest from the ring, the last one ends the session
 			}
-			if since = s.nextOffset(); since > before {
+			if since = s.nextOffset(); since > before || time.Since(start) > usefulFor {
 				lost, pause = time.Time{}, s.hub.times.retry
 			}
 			if !s.isSettled() {

@@ -71,6 +71,12 @@ async function showTerminal(id: string, focus = true): Promise<void> {
 			return;
 		}
 		pane.addEventListener("sandgate:new-terminal", () => void open());
+		pane.addEventListener("sandgate:terminal-title", (e) => {
+			// A program chose it: it is a hint on the tab, never its name.
+			const tab = find("[role=tab]", tabOf(id) ?? document);
+			const title = e instanceof CustomEvent ? String(e.detail.title) : "";
+			if (tab && tabOf(id)) tab.title = title;
+		});
 	}
 	show(id, focus);
 }
