@@ -210,8 +210,8 @@ func (s *Service) changeMember(ctx context.Context, a auth.Actor, name, userID s
 	return err
 }
 
-// SetRole, SetRun and RemoveMember change a member; all need members:manage, all end what the member may no longer have open.
-// The last admin of a workspace cannot be removed or lose the role (fault.Conflict).
+// SetRole gives a member another role; like SetRun and RemoveMember it needs members:manage, and ends what the member may
+// no longer have open. The last admin of a workspace cannot be removed or lose the role (fault.Conflict).
 func (s *Service) SetRole(ctx context.Context, a auth.Actor, userID string, role auth.Role) error {
 	const name = "member.set_role"
 	if err := s.may(ctx, a, approval.Action{Name: name, Target: userID}, auth.MembersManage); err != nil {
