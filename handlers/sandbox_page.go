@@ -198,13 +198,13 @@ func (v *visit) strip(id string) ([]views.ActivityLine, error) {
 		if len(out) == stripLines {
 			break
 		}
-		line := views.ActivityLine{At: v.s.clock(e.At), Text: display(e.Actor) + "  " + e.Action}
+		line := views.ActivityLine{At: v.s.clock(e.At), Text: display(e.Actor) + "  " + display(e.Action)}
 		if e.Target != "" {
 			line.Text += "  " + display(short(e.Target, 120))
 		}
 		if e.Outcome == "refused" || e.Outcome == "failed" {
 			line.Tone = ui.Bad
-			line.Text += " · " + e.Outcome
+			line.Text += " · " + display(e.Outcome)
 		}
 		if e.Detail != "" {
 			line.Text += " · " + display(short(e.Detail, 80))
