@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 
 	"sandgate/auth"
@@ -126,7 +127,11 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 	defer cancel()
 	serve := func(ctx context.Context) (string, error) {
 		v := term.Viewer{Name: a.Name, MayType: need == auth.SandboxesRun, Since: since}
-		return "", s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.o.Sandboxes.Touch(ctx, r.ID) })
+		err := s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.o.Sandboxes.Touch(ctx, r.ID) })
+		if end, ok := errors.AsType[*term.CloseError](err); ok {
+			return fmt.Sprintf("closed with %d: %s", end.Code, end.Reason), nil // how a view ends, not a failure of it
+		}
+		return "", err
 	}
 	if need == auth.SandboxesRead {
 		_, err = serve(ctx)
