@@ -98,6 +98,7 @@ func TestFirstHourInTheBrowser(t *testing.T) {
 	for _, action := range []string{"sandbox.create", "terminal.open", "file.write", "sandbox.kill"} {
 		p.until(action+" on record", fmt.Sprintf(`[...document.querySelectorAll("td code")].some(e => e.textContent === %q)`, action))
 	}
+	require.NotContains(t, eval[string](p, `document.querySelector("main").innerText`), "failed", "in an hour in which nothing failed")
 	p.keepAll("activity")
 	require.Contains(t, host.run("audit", "verify"), "the chain holds")
 }
