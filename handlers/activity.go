@@ -28,7 +28,7 @@ func (s *Server) activity(v *visit) error {
 		return err
 	}
 	p := views.Activity{
-		Shell: v.shell("Activity", "activity"), Find: f.Q, Action: f.Action, Actor: f.Actor, SandboxID: f.SandboxID,
+		Shell: v.shell("Activity", "activity"), Find: f.Q, Action: f.Action, Actor: f.Actor, ActorShown: display(f.Actor), SandboxID: f.SandboxID,
 		From: q.Get("from"), To: q.Get("to"), Filtered: len(q) > 0, Actions: actionChoices(f.Action), Clear: v.base() + "/activity",
 	}
 	more := len(list) == f.Limit

@@ -112,16 +112,17 @@ type Preview struct {
 // Activity is the record's page.
 type Activity struct {
 	Shell
-	Find      string
-	Action    string
-	Actions   []ui.Choice
-	Actor     string
-	SandboxID string
-	From, To  string
-	Filtered  bool
-	Rows      []ActivityRow
-	Older     string
-	Clear     string
+	Find       string
+	Action     string
+	Actions    []ui.Choice
+	Actor      string
+	ActorShown string // Actor, safe to read
+	SandboxID  string
+	From, To   string
+	Filtered   bool
+	Rows       []ActivityRow
+	Older      string
+	Clear      string
 }
 
 // ActivityRow is one event.
