@@ -27,7 +27,7 @@ var definitions = map[string]Definition{
 		Variant: "minbase",
 		Packages: []string{
 			"bash", "coreutils", "curl", "git", "ca-certificates", "iproute2", "python3", "python-is-python3", "python3-pip",
-			"python3-venv", "nano", "less", "procps", "tmux", "sudo", "ncurses-term", "netbase",
+			"python3-venv", "nano", "less", "procps", "tmux", "sudo", "ncurses-term", "netbase", "libnss-myhostname",
 		},
 		Python: []string{"noxus-sdk==0.6.0"},
 	},

@@ -139,12 +139,12 @@ func TestInside(t *testing.T) {
 	r := open(t, options(t))
 	id := start(t, r, small)
 	for command, want := range map[string]string{
-		"id -u":                             "0",
-		"hostname":                          "test",
-		"python -c 'print(6*7)'":            "42",
-		"python -c 'import noxus_sdk'":      "",
-		"su nobody -s /bin/sh -c 'id -un'":  "nobody",
-		"sudo -u nobody id -un 2>/dev/null": "nobody",
+		"id -u":                              "0",
+		"hostname":                           "test",
+		"python -c 'print(6*7)'":             "42",
+		"python -c 'import noxus_sdk'":       "",
+		"su nobody -s /bin/sh -c 'id -un'":   "nobody",
+		"sudo -u nobody id -un 2>&1 | xargs": "nobody",
 		"touch /work/a && chown 1000 /work/a && stat -c %u /work/a": "1000",
 		"ip -o link | grep -vc ' lo: '":                             "0",
 		"python -c 'import socket as s; l = s.create_server((\"127.0.0.1\", 0)); s.create_connection(l.getsockname()); print(7)'": "7",
