@@ -128,7 +128,9 @@ type parts struct {
 }
 
 // people wires what commands on people, keys and the record need; no runtime, no lock.
-func (p *place) people(e *env) (*parts, error) {
+func (p *place) people(e *env) (*parts, error) { return p.peopleLogged(e, slog.New(slog.DiscardHandler)) }
+
+func (p *place) peopleLogged(e *env, logger *slog.Logger) (*parts, error) {
 	dir, err := p.open()
 	if err != nil {
 		return nil, err
@@ -137,12 +139,12 @@ func (p *place) people(e *env) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := audit.New(audit.Options{Store: st, Key: dir.key, HeadFile: filepath.Join(dir.path, "audit.head"), Now: time.Now})
+	log, err := audit.New(audit.Options{Store: st, Key: dir.key, HeadFile: filepath.Join(dir.path, "audit.head"), Log: logger, Now: time.Now})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	ps := &parts{dir: dir, store: st, audit: log, close: func() { _ = st.Close() }}
-	ps.service, err = workspace.New(workspace.Options{Store: st, Audit: log, Gate: approval.Open{}, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	ps.service, err = workspace.New(workspace.Options{Store: st, Audit: log, Gate: approval.Open{}, Log: logger, Now: time.Now})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -151,7 +153,7 @@ func (p *place) people(e *env) (*parts, error) {
 
 // whole wires everything; the caller holds the lock.
 func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
-	ps, err := p.people(e)
+	ps, err := p.peopleLogged(e, logger)
 	if err != nil {
 		return nil, err
 	}

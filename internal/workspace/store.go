@@ -81,6 +81,7 @@ type Keys interface {
 // everything that can take a right from somebody.
 type Sessions interface {
 	SessionByID(ctx context.Context, id string) (auth.Session, error)
+	TouchSession(ctx context.Context, id string, at time.Time) error
 	DeleteSession(ctx context.Context, id string) error
 	AuthzEpoch(ctx context.Context) (int64, error)
 }

@@ -127,7 +127,7 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 	defer cancel()
 	serve := func(ctx context.Context) (string, error) {
 		v := term.Viewer{Name: a.Name, MayType: need == auth.SandboxesRun, Since: since}
-		err := s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.o.Sandboxes.Touch(ctx, r.ID) })
+		err := s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.typed(ctx, a, r.ID) })
 		if end, ok := errors.AsType[*term.CloseError](err); ok {
 			return fmt.Sprintf("closed with %d: %s", end.Code, end.Reason), nil // how a view ends, not a failure of it
 		}
@@ -147,6 +147,17 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		return errors.Join(err, refuseConn(conn, err))
 	}
 	return err
+}
+
+// typed keeps the sandbox, and the sign-in of the person who types, from being idle.
+func (s *Service) typed(ctx context.Context, a auth.Actor, id sandbox.ID) {
+	s.o.Sandboxes.Touch(ctx, id)
+	if a.SessionID == "" {
+		return
+	}
+	if err := s.o.Store.TouchSession(ctx, a.SessionID, s.o.Now()); err != nil && ctx.Err() == nil {
+		s.o.Log.Warn("touch a session", "cause", err.Error())
+	}
 }
 
 // guardTerminal is Guard with the terminal's close codes as causes.
