@@ -104,8 +104,12 @@ func actionChoices(chosen string) []ui.Choice {
 	out := []ui.Choice{{Value: "", Text: "Every action"}}
 	found := chosen == ""
 	for _, c := range []ui.Choice{
-		{Value: "sandbox.", Text: "Sandboxes"}, {Value: "command.", Text: "Commands"}, {Value: "file.", Text: "Files"},
-		{Value: "terminal.", Text: "Terminals"}, {Value: "session.", Text: "Sign-ins"}, {Value: "member.", Text: "Members"},
+		{Value: "sandbox.", Text: "Sandboxes"},
+		{Value: "command.", Text: "Commands"},
+		{Value: "file.", Text: "Files"},
+		{Value: "terminal.", Text: "Terminals"},
+		{Value: "session.", Text: "Sign-ins"},
+		{Value: "member.", Text: "Members"},
 		{Value: "key.", Text: "Keys"},
 	} {
 		c.Selected = c.Value == chosen

@@ -95,15 +95,21 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	}
 	if b.Status != sandbox.Running || err != nil {
 		side.Meters = []views.Meter{
-			{Text: cores(r.CPU) + " CPU", Value: -1}, {Text: mb(r.MemoryMB) + " memory", Value: -1},
-			{Text: mb(r.DiskMB) + " disk", Value: -1}, {Text: fmt.Sprintf("%d processes", r.PIDs), Value: -1},
+			{Text: cores(r.CPU) + " CPU", Value: -1},
+			{Text: mb(r.MemoryMB) + " memory", Value: -1},
+			{Text: mb(r.DiskMB) + " disk", Value: -1},
+			{Text: fmt.Sprintf("%d processes", r.PIDs), Value: -1},
 		}
 	} else {
 		side.Meters = v.meters(b, use)
 	}
 	side.Details = []views.Detail{
-		{Name: "Owner", Value: ownerWords(b)}, {Name: "Image", Value: display(b.Image)}, {Name: "Created", When: v.s.when(b.CreatedAt)},
-		{Name: "Last active", When: v.s.when(b.LastActivity)}, {Name: "User", Value: display(b.User)}, {Name: "Starts in", Value: display(b.Cwd)},
+		{Name: "Owner", Value: ownerWords(b)},
+		{Name: "Image", Value: display(b.Image)},
+		{Name: "Created", When: v.s.when(b.CreatedAt)},
+		{Name: "Last active", When: v.s.when(b.LastActivity)},
+		{Name: "User", Value: display(b.User)},
+		{Name: "Starts in", Value: display(b.Cwd)},
 		{Name: "Network", Value: "none"},
 	}
 	if n := len(b.Env); n > 0 {

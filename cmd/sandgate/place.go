@@ -128,7 +128,9 @@ type parts struct {
 }
 
 // people wires what commands on people, keys and the record need; no runtime, no lock.
-func (p *place) people(e *env) (*parts, error) { return p.peopleLogged(e, slog.New(slog.DiscardHandler)) }
+func (p *place) people(e *env) (*parts, error) {
+	return p.peopleLogged(e, slog.New(slog.DiscardHandler))
+}
 
 func (p *place) peopleLogged(e *env, logger *slog.Logger) (*parts, error) {
 	dir, err := p.open()

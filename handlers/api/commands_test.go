@@ -47,8 +47,10 @@ func TestRunCommand(t *testing.T) {
 	require.Equal(t, 200, got.status, got.body)
 	spec := b.f.started[1]
 	spec.ID = ""
-	assert.Equal(t, agent.CommandSpec{Command: "cat", TimeoutMS: 5000, Cwd: "/tmp", Env: map[string]string{"A": "b"}, User: "nobody",
-		Stdin: []byte("in"), Tag: "t"}, spec)
+	assert.Equal(t, agent.CommandSpec{
+		Command: "cat", TimeoutMS: 5000, Cwd: "/tmp", Env: map[string]string{"A": "b"}, User: "nobody",
+		Stdin: []byte("in"), Tag: "t",
+	}, spec)
 }
 
 func TestOutputIsBounded(t *testing.T) {

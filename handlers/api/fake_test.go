@@ -93,8 +93,10 @@ func (f *fake) KeyActor(_ context.Context, secret, address, requestID string) (a
 	if !ok {
 		return auth.Actor{}, fault.New(fault.Unauthenticated, "The API key is not valid.")
 	}
-	return auth.Actor{Kind: auth.KeyUser, KeyID: "key1", Name: "robot", Permissions: ps, Address: address, RequestID: requestID,
-		Workspace: auth.Workspace{ID: "ws1", Name: "One"}}, nil
+	return auth.Actor{
+		Kind: auth.KeyUser, KeyID: "key1", Name: "robot", Permissions: ps, Address: address, RequestID: requestID,
+		Workspace: auth.Workspace{ID: "ws1", Name: "One"},
+	}, nil
 }
 
 func (f *fake) Require(_ context.Context, a auth.Actor, action, id string, anyOf ...auth.Permission) error {
@@ -179,8 +181,10 @@ func (f *fake) Commands(_ context.Context, _ auth.Actor, id string) ([]agent.Com
 
 func (f *fake) Command(_ context.Context, _ auth.Actor, id, cmd string) (agent.Command, error) {
 	ended := time.Unix(5, 0)
-	return agent.Command{ID: cmd, Status: "exited", StartedAt: time.Unix(3, 0), EndedAt: &ended,
-		Exit: &agent.Exit{Code: 137, Signal: "KILL", Duration: 2}}, f.saw("Command", id)
+	return agent.Command{
+		ID: cmd, Status: "exited", StartedAt: time.Unix(3, 0), EndedAt: &ended,
+		Exit: &agent.Exit{Code: 137, Signal: "KILL", Duration: 2},
+	}, f.saw("Command", id)
 }
 
 func (f *fake) CommandLogs(_ context.Context, _ auth.Actor, id, cmd string, from, _ int64) (stdout, stderr []byte, c agent.Command, err error) {
@@ -220,8 +224,10 @@ func (f *fake) info(path []byte) (agent.FileInfo, error) {
 		return agent.FileInfo{}, fault.New(fault.NotFound, "There is no such file.")
 	}
 	name := path[bytes.LastIndexByte(path, '/')+1:]
-	return agent.FileInfo{NameB64: name, PathB64: path, Type: "file", Size: int64(len(p)), Mode: 0o644, Owner: "root", Group: "root",
-		ModifiedAt: time.Unix(100, 0), ETag: `"e1"`}, nil
+	return agent.FileInfo{
+		NameB64: name, PathB64: path, Type: "file", Size: int64(len(p)), Mode: 0o644, Owner: "root", Group: "root",
+		ModifiedAt: time.Unix(100, 0), ETag: `"e1"`,
+	}, nil
 }
 
 func (f *fake) StatFile(_ context.Context, _ auth.Actor, id string, path []byte) (agent.FileInfo, error) {

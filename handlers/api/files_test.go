@@ -52,8 +52,15 @@ func TestBadPaths(t *testing.T) {
 		status int
 		code   string
 	}{
-		{"", 422, "invalid"}, {"work/x", 422, "invalid"}, {"../etc/passwd", 422, "invalid"}, {long, 422, "invalid"}, {"/a\x00b", 422, "invalid"},
-		{"/none", 404, "not_found"}, {"/d", 400, "bad_request"}, {"/fifo", 400, "bad_request"}, {"/dev/zero", 400, "bad_request"},
+		{"", 422, "invalid"},
+		{"work/x", 422, "invalid"},
+		{"../etc/passwd", 422, "invalid"},
+		{long, 422, "invalid"},
+		{"/a\x00b", 422, "invalid"},
+		{"/none", 404, "not_found"},
+		{"/d", 400, "bad_request"},
+		{"/fifo", 400, "bad_request"},
+		{"/dev/zero", 400, "bad_request"},
 	} {
 		for _, call := range []string{"", "/raw"} {
 			got := b.do("GET", at(call, row.path), "")

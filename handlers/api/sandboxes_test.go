@@ -159,14 +159,18 @@ func TestErrorsOfTheService(t *testing.T) {
 		body   string
 	}{
 		{fault.New(fault.Conflict, "No."), 409, `{"detail":"No.","code":"conflict"}`},
-		{fault.New(fault.SandboxDied, "It died.").With("reason", "out_of_memory").With("client", "x"), 409,
-			`{"detail":"It died.","code":"sandbox_died","reason":"out_of_memory"}`},
+		{
+			fault.New(fault.SandboxDied, "It died.").With("reason", "out_of_memory").With("client", "x"), 409,
+			`{"detail":"It died.","code":"sandbox_died","reason":"out_of_memory"}`,
+		},
 		{fault.New(fault.HostFull, "Full."), 503, `{"detail":"Full.","code":"host_full"}`},
 		{fault.New(fault.QuotaExceeded, "Enough."), 409, `{"detail":"Enough.","code":"quota_exceeded"}`},
 		{fault.New(fault.SlowDown, "Slow.").With("retry_after", 7), 429, `{"detail":"Slow.","code":"slow_down","retry_after":7}`},
 		{fault.Wrap(errors.New("password hunter2"), fault.Starting, "Wait."), 503, `{"detail":"Wait.","code":"starting"}`},
-		{errors.New("dial /secret: hunter2"), 500,
-			`{"detail":"Something went wrong on our side. The request id finds it in the server's log.","code":"internal"}`},
+		{
+			errors.New("dial /secret: hunter2"), 500,
+			`{"detail":"Something went wrong on our side. The request id finds it in the server's log.","code":"internal"}`,
+		},
 	} {
 		b.f.err = row.err
 		got := b.do("POST", "/v1/sandboxes", `{}`)
@@ -281,10 +285,16 @@ func TestMethodsAndPathsThatAreNotThere(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{"GET", "/v1/", 404}, {"GET", "/v1/none", 404}, {"GET", "/v1/sandboxes/" + knownID + "/metrics", 404},
-		{"GET", "/v1/sandboxes/" + knownID + "/files/search", 404}, {"POST", "/v1/sandboxes/" + knownID + "/suspend", 404},
-		{"PUT", "/v1/sandboxes", 405}, {"PATCH", "/v1/sandboxes/" + knownID, 405}, {"OPTIONS", "/v1/sandboxes", 405},
-		{"OPTIONS", "/v1/none", 404}, {"PUT", "/v1/sandboxes/" + knownID + "/files/archive", 405},
+		{"GET", "/v1/", 404},
+		{"GET", "/v1/none", 404},
+		{"GET", "/v1/sandboxes/" + knownID + "/metrics", 404},
+		{"GET", "/v1/sandboxes/" + knownID + "/files/search", 404},
+		{"POST", "/v1/sandboxes/" + knownID + "/suspend", 404},
+		{"PUT", "/v1/sandboxes", 405},
+		{"PATCH", "/v1/sandboxes/" + knownID, 405},
+		{"OPTIONS", "/v1/sandboxes", 405},
+		{"OPTIONS", "/v1/none", 404},
+		{"PUT", "/v1/sandboxes/" + knownID + "/files/archive", 405},
 	} {
 		got := b.do(row.method, row.path, "", "Origin", "https://evil.test", "Access-Control-Request-Method", "POST")
 		assert.Equal(t, row.status, got.status, row.method+" "+row.path)

@@ -20,7 +20,9 @@ func scanEvent(scan func(...any) error) (audit.Event, error) { return scanEventA
 func scanEventAnd(scan func(...any) error, more ...any) (e audit.Event, err error) {
 	var us int64
 	err = scan(append([]any{
-		&e.Seq, timeColumn{&e.At}, &e.WorkspaceID, &e.ActorKind, &e.ActorID, &e.Actor, &e.Address, &e.SandboxID, &e.Action,
+		&e.Seq,
+		timeColumn{&e.At},
+		&e.WorkspaceID, &e.ActorKind, &e.ActorID, &e.Actor, &e.Address, &e.SandboxID, &e.Action,
 		&e.Target, &e.Outcome, &us, &e.Digest, &e.ApprovalID, &e.RequestID, &e.Detail, &e.IntentSeq,
 	}, more...)...)
 	e.Duration = float64(us) / 1e6

@@ -16,8 +16,13 @@ const keyTables = `api_keys k LEFT JOIN users o ON o.id = k.owner_id`
 
 func keyDest(k *auth.Key) []any {
 	return []any{
-		&k.ID, &k.WorkspaceID, &k.Name, &k.OwnerID, &k.OwnerEmail, permissionColumn{&k.Permissions}, &k.Prefix, &k.Hash,
-		timeColumn{&k.CreatedAt}, timeColumn{&k.ExpiresAt}, timeColumn{&k.LastUsedAt}, timeColumn{&k.RevokedAt},
+		&k.ID, &k.WorkspaceID, &k.Name, &k.OwnerID, &k.OwnerEmail,
+		permissionColumn{&k.Permissions},
+		&k.Prefix, &k.Hash,
+		timeColumn{&k.CreatedAt},
+		timeColumn{&k.ExpiresAt},
+		timeColumn{&k.LastUsedAt},
+		timeColumn{&k.RevokedAt},
 	}
 }
 

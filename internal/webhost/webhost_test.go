@@ -75,7 +75,11 @@ func TestOrigins(t *testing.T) {
 
 func TestBadNamesAreRefused(t *testing.T) {
 	for _, o := range []webhost.Options{
-		{PublicURL: "gate.example.org"}, {PublicURL: "ftp://x"}, {Hosts: []string{"*"}}, {Hosts: []string{"a/b"}}, {Listen: "nonsense"},
+		{PublicURL: "gate.example.org"},
+		{PublicURL: "ftp://x"},
+		{Hosts: []string{"*"}},
+		{Hosts: []string{"a/b"}},
+		{Listen: "nonsense"},
 		{PublicURL: "https://user:pass@host"},
 	} {
 		_, err := webhost.New(o)

@@ -50,8 +50,12 @@ func TestOriginIsJudgedBeforeTheUpgrade(t *testing.T) {
 		origin string
 		want   int
 	}{
-		{"cookie, own origin", true, "own", 101}, {"cookie, none", true, "", 403}, {"cookie, foreign", true, "http://evil.example", 403},
-		{"cookie, null", true, "null", 403}, {"key, none", false, "", 101}, {"key, foreign", false, "http://evil.example", 403},
+		{"cookie, own origin", true, "own", 101},
+		{"cookie, none", true, "", 403},
+		{"cookie, foreign", true, "http://evil.example", 403},
+		{"cookie, null", true, "null", 403},
+		{"key, none", false, "", 101},
+		{"key, foreign", false, "http://evil.example", 403},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			srv := serve(t, c.cookie)

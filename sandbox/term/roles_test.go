@@ -65,9 +65,11 @@ func TestMalformedMessagesDoNoHarm(t *testing.T) {
 	r := newRig(t)
 	w := r.opened(typist)
 	r.until(func() bool { return len(w.snapshots()) == 1 }, "snapshot")
-	for _, text := range []string{"", "{", "[]", "null", "7", `"x"`, `{"type":7}`, `{"type":"resize"}`, `{"type":"resize","cols":1e30,"rows":1}`,
+	for _, text := range []string{
+		"", "{", "[]", "null", "7", `"x"`, `{"type":7}`, `{"type":"resize"}`, `{"type":"resize","cols":1e30,"rows":1}`,
 		`{"type":"nope","x":{}}`, `{"type":"ack"}`, `{"type":"ack","offset":-1}`, `{"type":"ack","offset":99999999}`, `{"type":"ack","offset":"x"}`,
-		`{"type":"signal"}`, `{"type":"signal","name":"STOP; rm"}`, strings.Repeat("[", 4000), `{"type":"resize","pad":"` + strings.Repeat("x", 5<<20) + `"}`} {
+		`{"type":"signal"}`, `{"type":"signal","name":"STOP; rm"}`, strings.Repeat("[", 4000), `{"type":"resize","pad":"` + strings.Repeat("x", 5<<20) + `"}`,
+	} {
 		w.toHub <- message{false, []byte(text)}
 	}
 	for _, p := range [][]byte{{}, {frameInput}, {9}, {9, 'x'}, {0xff}} {

@@ -65,8 +65,10 @@ type piece struct {
 }
 
 func newSession(h *Hub, k key) *session {
-	s := &session{hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1),
-		ring: newRing(agent.DefaultRing), track: newTracker()}
+	s := &session{
+		hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1),
+		ring: newRing(agent.DefaultRing), track: newTracker(),
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.changed = sync.NewCond(&s.mu)
 	return s

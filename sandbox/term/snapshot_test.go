@@ -248,8 +248,10 @@ func TestRingKeepsTheNewest(t *testing.T) {
 }
 
 func TestPartialTail(t *testing.T) {
-	for s, want := range map[string]int{"": 0, "a": 0, "é": 0, "\xc3": 1, "a\xe2\x80": 2, "\xf0\x9f\x98": 3, "😀": 0, "\xff": 0, "\x80": 0,
-		"\x80\x80\x80\x80": 0, "\xe2\xff": 0, "\xe0\x80": 0, "\xed\xa0": 0, "\xf5\x80": 0, "\xc3\x28": 0} {
+	for s, want := range map[string]int{
+		"": 0, "a": 0, "é": 0, "\xc3": 1, "a\xe2\x80": 2, "\xf0\x9f\x98": 3, "😀": 0, "\xff": 0, "\x80": 0,
+		"\x80\x80\x80\x80": 0, "\xe2\xff": 0, "\xe0\x80": 0, "\xed\xa0": 0, "\xf5\x80": 0, "\xc3\x28": 0,
+	} {
 		require.Equal(t, want, partialTail([]byte(s)), "%q", s)
 	}
 }

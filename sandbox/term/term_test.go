@@ -21,8 +21,10 @@ func TestFirstViewerGetsHelloSnapshotAndOutput(t *testing.T) {
 	r := newRig(t)
 	r.f.prints("earlier\r\n")
 	w := r.opened(typist)
-	require.Equal(t, map[string]any{"type": "hello", "role": "driver", "cols": 80.0, "rows": 24.0, "oldest": 0.0, "next": 9.0,
-		"driver": "ann"}, w.find("hello")[0])
+	require.Equal(t, map[string]any{
+		"type": "hello", "role": "driver", "cols": 80.0, "rows": 24.0, "oldest": 0.0, "next": 9.0,
+		"driver": "ann",
+	}, w.find("hello")[0])
 	r.until(func() bool { return len(w.snapshots()) == 1 }, "snapshot")
 	require.Contains(t, string(w.snapshots()[0]), "earlier\r\n")
 	r.f.prints("$ ")
@@ -258,8 +260,10 @@ func TestUnreachableSandboxIsGivenUp(t *testing.T) {
 }
 
 func TestAttachErrorsBecomeCloseCodes(t *testing.T) {
-	for kind, code := range map[fault.Kind]int{fault.NotFound: CloseGone, fault.SandboxDied: CloseGone, fault.Forbidden: CloseForbidden,
-		fault.ApprovalNeeded: CloseApproval} {
+	for kind, code := range map[fault.Kind]int{
+		fault.NotFound: CloseGone, fault.SandboxDied: CloseGone, fault.Forbidden: CloseForbidden,
+		fault.ApprovalNeeded: CloseApproval,
+	} {
 		r := newRig(t)
 		r.f.err = fault.New(kind, "%s", strings.Repeat("wörd ", 60))
 		w := r.open(typist)

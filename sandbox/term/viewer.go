@@ -47,8 +47,10 @@ type viewer struct {
 }
 
 func newViewer(s *session, v Viewer, conn Conn, onInput func()) *viewer {
-	return &viewer{Viewer: v, s: s, conn: conn, onInput: onInput, wake: make(chan struct{}, 1), over: make(chan struct{}),
-		noticed: map[string]time.Time{}}
+	return &viewer{
+		Viewer: v, s: s, conn: conn, onInput: onInput, wake: make(chan struct{}, 1), over: make(chan struct{}),
+		noticed: map[string]time.Time{},
+	}
 }
 
 // finish ends the viewer; only the first call counts.

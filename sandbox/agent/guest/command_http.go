@@ -99,6 +99,7 @@ func places(r *http.Request) (*reader, error) {
 func (s *Server) commandStream(w http.ResponseWriter, r *http.Request) error {
 	return s.replay(w, r, true)
 }
+
 func (s *Server) commandLogs(w http.ResponseWriter, r *http.Request) error {
 	return s.replay(w, r, false)
 }

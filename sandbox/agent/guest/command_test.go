@@ -40,9 +40,15 @@ func TestExitCodes(t *testing.T) {
 		code    int
 		signal  string
 	}{
-		{"true", 0, ""}, {"exit 1", 1, ""}, {"exit 255", 255, ""}, {"exit 128", 128, ""},
-		{"/etc/passwd", 126, ""}, {"no-such-program-at-all", 127, ""},
-		{"kill -9 $$", 137, "KILL"}, {"kill -TERM $$", 143, "TERM"}, {"sh -c 'kill -9 $$'; exit $?", 137, ""},
+		{"true", 0, ""},
+		{"exit 1", 1, ""},
+		{"exit 255", 255, ""},
+		{"exit 128", 128, ""},
+		{"/etc/passwd", 126, ""},
+		{"no-such-program-at-all", 127, ""},
+		{"kill -9 $$", 137, "KILL"},
+		{"kill -TERM $$", 143, "TERM"},
+		{"sh -c 'kill -9 $$'; exit $?", 137, ""},
 	} {
 		var out output
 		exit, err := client.Run(within(t, 20*time.Second), agent.CommandSpec{ID: newID(), Command: c.command}, &out)
