@@ -100,14 +100,16 @@ static/dist/manifest.json: node_modules/.package-lock.json $(shell git ls-files 
 	@npm run --silent build
 
 lint-go: bin/tools/gofumpt bin/tools/staticcheck bin/tools/lint static/dist/manifest.json
-	@go tool templ generate -check || { echo 'Generated templ files are stale: run "make fix".' >&2; exit 1; }
-	@unformatted=$$(bin/tools/gofumpt -l $(GO_SOURCES)); [[ -z $$unformatted ]] || { echo "Not formatted (make fix does it):" $$unformatted >&2; exit 1; }
-	@go vet ./...
-	@go vet -vettool=bin/tools/lint ./...
-	@bin/tools/staticcheck ./...
+	@ok=true; fail() { ok=false; echo "$$@" >&2; }; \
+	go tool templ generate -check >/dev/null 2>&1 || fail 'Generated templ files are stale: run "make fix".'; \
+	unformatted=$$(bin/tools/gofumpt -l $(GO_SOURCES)); [[ -z $$unformatted ]] || fail "Not formatted (make fix does it):" $$unformatted; \
+	go vet ./... || fail "go vet found faults."; \
+	go vet -vettool=bin/tools/lint ./... || fail "bin/tools/lint found faults."; \
+	bin/tools/staticcheck ./... || fail "staticcheck found faults."; \
+	$$ok
 
 lint-web: node_modules/.package-lock.json
-	@npm run --silent check
+	@out=$$(npm run --silent check 2>&1) || { echo "$$out"; exit 1; }
 
 bin/tools/staticcheck: tools/lint/go.sum
 	@cd tools/lint && go build -o ../../$@ honnef.co/go/tools/cmd/staticcheck
