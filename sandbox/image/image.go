@@ -62,7 +62,10 @@ type State struct {
 // by a file lock that dies with its holder. Safe for concurrent use.
 type Store struct{ dir string }
 
-var namePattern = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
+var (
+	namePattern   = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
+	digestPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
 
 // Open uses (and makes) CACHEDIR/images. What interrupted builds left behind is removed, unless their builder lives.
 func Open(cacheDir string) (*Store, error) {
@@ -243,6 +246,55 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		return fmt.Errorf("remove image %s: %w", name, err)
 	}
 	return removeTree(s.nameDir(name))
+}
+
+// Prune removes trees that a newer build has replaced, unless inUse says that a sandbox stands on them.
+func (s *Store) Prune(ctx context.Context, inUse func(rootfs string) (bool, error)) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("prune images: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		if e.IsDir() && namePattern.MatchString(e.Name()) {
+			errs = append(errs, s.pruneOne(e.Name(), inUse))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) pruneOne(name string, inUse func(rootfs string) (bool, error)) error {
+	lock, held, err := tryLock(s.lockFile(name))
+	if err != nil || held { // a build is under way: next time
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	current, err := os.Readlink(s.current(name))
+	if err != nil { // without a current one it cannot be told which is old
+		return nil
+	}
+	trees, err := os.ReadDir(s.nameDir(name))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, d := range trees {
+		if !d.IsDir() || !digestPattern.MatchString(d.Name()) || d.Name() == filepath.Base(current) {
+			continue
+		}
+		dir := filepath.Join(s.nameDir(name), d.Name())
+		used, err := inUse(filepath.Join(dir, "rootfs"))
+		if err == nil && !used {
+			// The manifest goes first: what is left of an interrupted removal is no image.
+			_ = os.Remove(filepath.Join(dir, "manifest.json"))
+			err = removeTree(dir)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 type progressFile struct {

@@ -138,6 +138,18 @@ func TestWhatAnInterruptedBuildLeftIsRemovedUnlessItsBuilderLives(t *testing.T) 
 	require.NoDirExists(t, s.buildDir("tiny"))
 }
 
+func TestPruneTakesWhatIsReplacedAndUnused(t *testing.T) {
+	s := store(t)
+	for _, digest := range []string{"00000000000000000000000000000001", "00000000000000000000000000000002", "00000000000000000000000000000003"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(s.nameDir("tiny"), digest, "rootfs"), 0o755))
+	}
+	require.NoError(t, os.Symlink("00000000000000000000000000000003", s.current("tiny")))
+	require.NoError(t, s.Prune(t.Context(), func(rootfs string) (bool, error) { return strings.Contains(rootfs, "1/"), nil }))
+	require.DirExists(t, filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000001"))
+	require.NoDirExists(t, filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000002"))
+	require.DirExists(t, filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000003"))
+}
+
 func TestNamesAreChecked(t *testing.T) {
 	s := store(t)
 	for _, name := range []string{"", "..", "../etc", "Base", "a/b", "-x", strings.Repeat("a", 100)} {

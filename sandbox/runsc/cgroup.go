@@ -84,7 +84,8 @@ func parseCgroups(mountinfo io.Reader, inst string) (*cgroups, error) {
 	if c.missing() == nil {
 		return c, nil
 	}
-	if unified != "" && len(c.mounts) == 0 {
+	// Some hosts mount a v1 hierarchy of no concern (net_cls, name=systemd) beside v2.
+	if unified != "" && len(c.missing()) == 3 {
 		return &cgroups{inst: inst, v2: true, mounts: []hierarchy{{dir: unified, controllers: []string{"memory", "cpu", "pids"}}}}, nil
 	}
 	return nil, fault.New(fault.Internal, "This host lacks the cgroup controllers that limit sandboxes (%s): mount them, or boot with cgroup v2.", strings.Join(c.missing(), ", "))

@@ -152,6 +152,7 @@ func TestCgroupWithoutWhatIsNeeded(t *testing.T) {
 	_, err := parseCgroups(strings.NewReader(strings.ReplaceAll(mountsV1, "rw,memory", "rw,blkio")), "test")
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 	require.Contains(t, fault.Public(err), "memory")
+	require.True(t, parsed(t, "40 31 0:37 / @/systemd rw - cgroup cgroup rw,name=systemd\n"+mountsV2, t.TempDir()).v2)
 	_, err = parseCgroups(strings.NewReader(""), "test")
 	require.Error(t, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -50,8 +51,16 @@ func crash() {
 		return nil
 	})
 	fmt.Println("not killed:", err)
-	if p.Step == "" {
-		die() // with the sandbox running
+	if p.Step == "" { // with the sandbox running and a bridge open
+		b, err := r.Dial(context.Background(), p.ID, true)
+		if err == nil {
+			_, err = b.Write([]byte("GET /v1/hello HTTP/1.1\r\nHost: agent\r\n\r\n"))
+		}
+		if err == nil {
+			_, err = b.Read(make([]byte, 1))
+		}
+		fmt.Println("bridge:", err)
+		die()
 	}
 	select {}
 }
@@ -91,6 +100,11 @@ func TestSandboxOutlivesTheServer(t *testing.T) {
 	out, err := inside(t.Context(), r, plan.ID, "echo still here")
 	require.NoError(t, err)
 	require.Equal(t, "still here\n", out)
+	require.Eventually(t, func() bool {
+		found, args, err := r.strays(string(plan.ID))
+		require.NoError(t, err)
+		return len(found) == 2 && !slices.ContainsFunc(found, func(p proc) bool { return slices.Contains(args[p.PID], "exec") })
+	}, 10*time.Second, 20*time.Millisecond, "the bridges of a dead server end by themselves")
 	deaths := wait(t, r, plan.ID)
 	st, err := r.load(plan.ID)
 	require.NoError(t, err)

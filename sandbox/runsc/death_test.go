@@ -135,6 +135,20 @@ func TestPosture(t *testing.T) {
 	}
 }
 
+func TestAnImageInUseIsKnown(t *testing.T) {
+	r := open(t, options(t))
+	id := start(t, r, small)
+	img, err := r.o.Images.Get("base")
+	require.NoError(t, err)
+	used, err := UsesImage(img.Rootfs)
+	require.NoError(t, err)
+	require.True(t, used)
+	used, err = UsesImage(t.TempDir())
+	require.NoError(t, err)
+	require.False(t, used)
+	require.NoError(t, r.Remove(t.Context(), id))
+}
+
 func TestInside(t *testing.T) {
 	r := open(t, options(t))
 	id := start(t, r, small)

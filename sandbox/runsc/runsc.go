@@ -279,17 +279,3 @@ func (r *Runtime) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, erro
 	}
 	return u, ctx.Err()
 }
-
-// UsesImage reports whether a sandbox of this installation stands on a root filesystem.
-func (r *Runtime) UsesImage(rootfs string) (bool, error) {
-	ids, err := r.found(false)
-	if err != nil {
-		return false, fmt.Errorf("uses of image: %w", err)
-	}
-	for _, id := range ids {
-		if st, err := r.load(id); err == nil && st.Rootfs == rootfs && st.Sentry.alive() {
-			return true, nil
-		}
-	}
-	return false, nil
-}
