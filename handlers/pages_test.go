@@ -140,7 +140,7 @@ func TestSandboxPage(t *testing.T) {
 func TestFailedSandboxSaysWhy(t *testing.T) {
 	h := server(t, furnished())
 	n := tree(t, ask(h, "GET", page+"/"+sbFailed, nil))
-	require.Contains(t, text(one(t, n, "#head .notice.bad")), "Out of memory")
+	require.Contains(t, text(one(t, n, "#story .notice.bad")), "Out of memory")
 	require.Contains(t, text(one(t, n, "#no-terminal")), "not running")
 }
 
@@ -153,7 +153,7 @@ func TestDeathsInWords(t *testing.T) {
 	} {
 		f.sandboxes[4].Reason = reason
 		n := tree(t, ask(h, "GET", page+"/"+sbFailed, nil))
-		require.NotContains(t, text(one(t, n, "#head .notice.bad")), "_", reason)
+		require.NotContains(t, text(one(t, n, "#story .notice.bad")), "_", reason)
 	}
 }
 

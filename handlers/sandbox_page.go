@@ -238,6 +238,9 @@ func (s *Server) sandboxEvents(v *visit) error {
 		if err := out.fragment("head", head(b).Line()); err != nil {
 			return err
 		}
+		if err := out.fragment("story", head(b).Why()); err != nil {
+			return err
+		}
 		if err := out.fragment("side", v.side(b).Body()); err != nil {
 			return err
 		}

@@ -97,7 +97,7 @@ export function startPage(): void {
 		if (
 			(event.ctrlKey || event.metaKey) &&
 			event.key.toLowerCase() === "k" &&
-			!(event.target as Element).closest(".xterm")
+			!(event.target instanceof Element && event.target.closest(".xterm"))
 		) {
 			event.preventDefault();
 			void import("./palette").then((m) => m.openPalette());

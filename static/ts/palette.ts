@@ -19,15 +19,11 @@ async function places(): Promise<Place[]> {
 	try {
 		const answer = await fetch(`${base}/sandboxes`);
 		const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-		for (const row of all("tr[data-id]", page)) {
+		const rows = all("tr[data-id]", page).map((row) => {
 			const link = find<HTMLAnchorElement>("a.name", row);
-			if (link)
-				found.unshift({
-					text: link.textContent ?? "",
-					more: row.dataset.id ?? "",
-					url: link.getAttribute("href") ?? "",
-				});
-		}
+			return { text: link?.textContent ?? "", more: row.dataset.id ?? "", url: link?.getAttribute("href") ?? "" };
+		});
+		found.unshift(...rows);
 	} catch {
 		// the pages alone, then
 	}
