@@ -94,11 +94,10 @@ func (i *installation) key(workspace string, permissions ...string) string {
 // server is a running `sandgate serve`.
 type server struct {
 	*installation
-	cmd      *exec.Cmd
-	url      string // http://127.0.0.1:PORT
-	setup    string // the link for the first administrator, while there is none
-	exited   chan struct{}
-	exitCode int
+	cmd    *exec.Cmd
+	url    string // http://127.0.0.1:PORT
+	setup  string // the link for the first administrator, while there is none
+	exited chan struct{}
 }
 
 // serve starts the server and waits until it listens.

@@ -94,13 +94,6 @@ func (v *viewer) typeText(s string) {
 	v.send(websocket.MessageBinary, append([]byte{0}, s...))
 }
 
-func (v *viewer) control(m map[string]any) {
-	v.t.Helper()
-	b, err := json.Marshal(m)
-	require.NoError(v.t, err)
-	v.send(websocket.MessageText, b)
-}
-
 // until waits for a state of the viewer.
 func (v *viewer) until(what string, cond func() bool) {
 	v.t.Helper()
