@@ -32,7 +32,7 @@ const (
 	maxFailure   = 64 << 10
 	maxSmall     = 64 << 10
 	maxOneJSON   = 4 << 20  // a command with its text
-	maxListJSON  = 32 << 20 // 1000 entries with the longest names
+	maxListJSON  = 16 << 20 // 1000 entries with the longest names
 	maxBulk      = 8        // bulk bridges of one client at a time
 	inlineLimit  = 256 << 10
 	maxFollowers = 512 // calls of one client at a time

@@ -307,14 +307,26 @@ type upload struct {
 	err   error // valid once done
 }
 
+// Read gives the last bytes of an announced length only when the source has no more: with them the agent would take the
+// upload for a good one.
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
 	if u.exact {
-		if u.left -= int64(n); u.left < 0 {
-			err = fault.New(fault.BadRequest, "The upload is longer than announced; the old file is untouched.")
+		if u.left -= int64(n); u.left == 0 && err == nil {
+			var more [1]byte
+			var k int
+			for k == 0 && err == nil {
+				k, err = u.r.Read(more[:])
+			}
+			u.left -= int64(k)
+		}
+		switch {
+		case u.left < 0:
+			n, err = 0, fault.New(fault.BadRequest, "The upload is longer than announced; the old file is untouched.")
+		case err == io.EOF && u.left > 0:
+			n, err = 0, fault.New(fault.BadRequest, "The upload ended before its announced length; the old file is untouched.")
+		case err != nil && err != io.EOF:
 			n = 0
-		} else if err == io.EOF && u.left > 0 {
-			err = fault.New(fault.BadRequest, "The upload ended before its announced length; the old file is untouched.")
 		}
 	}
 	if err != nil {
