@@ -445,7 +445,7 @@ func (p Sandbox) work() templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if p.CanRun {
+		if p.CanRun && p.Running {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<button type=\"button\" class=\"add needs-js\" data-new-pty aria-label=\"New terminal\" title=\"New terminal\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
