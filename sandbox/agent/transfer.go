@@ -147,22 +147,12 @@ func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*ht
 		}
 		return nil, fmt.Errorf("%s %s: %w: %w", k.method, k.path, ErrBridge, err)
 	}
-	resp.Body = &bulkBody{resp.Body, free}
+	resp.Body = countedBody{resp.Body, free}
 	resp, err = good(resp)
 	if err != nil {
 		free()
 	}
 	return resp, err
-}
-
-type bulkBody struct {
-	io.ReadCloser
-	free func()
-}
-
-func (b *bulkBody) Close() error {
-	defer b.free()
-	return b.ReadCloser.Close()
 }
 
 // ReadFile opens a regular file for reading from offset, at most length bytes (-1: to the end). What is above 256 KiB
