@@ -77,7 +77,7 @@ func (s *Server) place(cwd, user, id string, env map[string]string, pty bool) (a
 		return a, nil, fault.Field("cwd", "is not a directory in the sandbox")
 	}
 	return a, &syscall.ProcAttr{
-		Dir: cwd, Env: vars,
+		Dir: cwd, Env: append(vars, "PWD="+cwd), // spares the shell a walk to find out
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: a.credential()},
 	}, nil
 }
