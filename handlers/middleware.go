@@ -133,7 +133,11 @@ func (s *Server) recovered(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *Server) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if !s.o.Names.HostAllowed(c.Request()) {
-			return c.String(http.StatusMisdirectedRequest, "This server does not answer to that host name. The operator can allow it with --hosts.\n")
+			const words = "This server does not answer to that host name. The operator can allow it with --hosts."
+			if strings.HasPrefix(c.Request().URL.Path, "/v1") {
+				return c.JSON(http.StatusForbidden, map[string]string{"detail": words, "code": string(fault.Forbidden)})
+			}
+			return c.String(http.StatusForbidden, words+"\n")
 		}
 		return next(c)
 	}
