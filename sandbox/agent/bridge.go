@@ -288,16 +288,22 @@ func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
 	if err == nil {
 		err = readJSON(resp, limit, v)
 	}
-	if err != nil && ctx.Err() == nil && short.Err() != nil {
-		c.mu.Lock()
-		b := c.bridge
-		c.mu.Unlock()
-		if b != nil {
-			c.drop(b)
-		}
-		return fmt.Errorf("%s %s: no answer within %s: %w", k.method, k.path, callTimeout, ErrBridge)
+	return c.late(ctx, short, k, err)
+}
+
+// late makes of an err that came because short, a limit of ours within ctx, has passed what it is: a bridge that does not
+// answer, which nobody shall use again. Other errors stay.
+func (c *Client) late(ctx, short context.Context, k call, err error) error {
+	if err == nil || ctx.Err() != nil || short.Err() == nil {
+		return err
 	}
-	return err
+	c.mu.Lock()
+	b := c.bridge
+	c.mu.Unlock()
+	if b != nil {
+		c.drop(b)
+	}
+	return fmt.Errorf("%s %s: no answer in time: %w", k.method, k.path, ErrBridge)
 }
 
 func readJSON(resp *http.Response, limit int64, v any) error {

@@ -198,7 +198,7 @@ func (c *Client) readInline(ctx context.Context, k call) (info FileInfo, text []
 	defer cancel()
 	resp, err := c.do(short, k)
 	if err != nil {
-		return info, nil, false, err
+		return info, nil, false, c.late(ctx, short, k, err)
 	}
 	defer resp.Body.Close()
 	if info, err = infoOf(resp); err != nil {
