@@ -72,7 +72,7 @@ func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.Canc
 			return nil, nil, ctx.Err()
 		}
 		// Only the text of the cause: a runtime's "not found" is no answer to what the caller asked of the agent.
-		return nil, nil, fmt.Errorf("dial agent: %w: %v", ErrBridge, err)
+		return nil, nil, fmt.Errorf("dial agent: %w: %s", ErrBridge, err.Error())
 	}
 	return Conn(rwc), cancel, nil
 }

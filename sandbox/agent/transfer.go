@@ -313,14 +313,14 @@ func (u *upload) Read(p []byte) (int, error) {
 		switch {
 		case u.left < 0:
 			n, err = 0, fault.New(fault.BadRequest, "The upload is longer than announced; the old file is untouched.")
-		case err == io.EOF && u.left > 0:
+		case errors.Is(err, io.EOF) && u.left > 0:
 			n, err = 0, fault.New(fault.BadRequest, "The upload ended before its announced length; the old file is untouched.")
-		case err != nil && err != io.EOF:
+		case err != nil && !errors.Is(err, io.EOF):
 			n = 0
 		}
 	}
 	if err != nil {
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			u.err = err
 		}
 		u.done.Store(true)

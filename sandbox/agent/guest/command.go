@@ -37,7 +37,6 @@ type command struct {
 	exit      *agent.Exit
 	ended     time.Time
 	delivered time.Time // when a reader has had everything up to the exit; zero before
-	timedOut  bool
 }
 
 // reader is a follower's place in both streams.

@@ -322,7 +322,7 @@ func TestTar(t *testing.T) {
 	got := map[string]string{}
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
