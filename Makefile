@@ -14,7 +14,7 @@ SDK_VERSION := 0.6.0
 # The programs are static: the agent runs inside whatever image it is mounted into.
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
-GO_TEST := go test -p 2 -timeout 15m
+GO_TEST := go test -p 2 -count=1 -timeout 15m
 GO_SOURCES := $$(git ls-files '*.go' ':!*_templ.go')
 
 ## Using it
@@ -58,7 +58,7 @@ bench: prepare ## measures against bare runsc, prints the table and writes bench
 	@go run ./bench -out bench/latest.json $(BENCH_FLAGS)
 
 pictures: prepare ## makes docs/screenshot.png, and pictures of every page in dist/pictures, by the browser tests
-	@SANDGATE_SCREENSHOT=$(CURDIR)/docs/screenshot.png SANDGATE_PICTURES=$(CURDIR)/dist/pictures $(GO_TEST) -count=1 -run InTheBrowser ./internal/e2e
+	@SANDGATE_SCREENSHOT=$(CURDIR)/docs/screenshot.png SANDGATE_PICTURES=$(CURDIR)/dist/pictures $(GO_TEST) -run InTheBrowser ./internal/e2e
 
 vuln: ## asks the Go vulnerability database about the modules in use; needs to reach it
 	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
