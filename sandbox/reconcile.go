@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Reconcile compares records with the host and mends both ways: what is ours and alive is taken up again, what is ours
@@ -76,24 +75,4 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 	default: // half made or half removed when the server ended
 		return m.Kill(ctx, r.ID, ReasonKilled)
 	}
-}
-
-// hostname makes what `hostname` says inside: letters, digits and dashes of the label, else the id.
-func hostname(label string, id ID) string {
-	var b strings.Builder
-	for _, c := range strings.ToLower(label) {
-		switch {
-		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
-			b.WriteRune(c)
-		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
-			b.WriteByte('-')
-		}
-		if b.Len() >= 40 {
-			break
-		}
-	}
-	if h := strings.Trim(b.String(), "-"); h != "" {
-		return h
-	}
-	return string(id)
 }
