@@ -3,8 +3,6 @@ package auth
 import (
 	"slices"
 	"strings"
-
-	"sandgate/internal/fault"
 )
 
 // Roles lists them from the least to the most.
@@ -75,21 +73,6 @@ func (ps Permissions) String() string {
 		words[i] = string(p)
 	}
 	return strings.Join(words, ",")
-}
-
-// ParsePermissions reads words separated by commas or spaces; an unknown word is fault.Invalid.
-func ParsePermissions(words ...string) (Permissions, error) {
-	var out Permissions
-	for _, w := range words {
-		for _, f := range strings.FieldsFunc(w, func(r rune) bool { return r == ',' || r == ' ' }) {
-			p := Permission(f)
-			if !p.Valid() {
-				return nil, fault.Field("permission", "%.40q is none; there are %s.", f, Permissions(AllPermissions))
-			}
-			out = append(out, p)
-		}
-	}
-	return out.Sorted(), nil
 }
 
 // Rights gives what a member may do: their role and what was granted beside it; nothing for a disabled person.

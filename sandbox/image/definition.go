@@ -41,12 +41,6 @@ var definitions = map[string]Definition{
 	},
 }
 
-// Lookup gives a definition by name.
-func Lookup(name string) (Definition, bool) {
-	d, ok := definitions[name]
-	return d, ok
-}
-
 func (d Definition) digest() string {
 	b, err := json.Marshal(struct {
 		Definition

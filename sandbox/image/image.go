@@ -154,28 +154,6 @@ func (s *Store) load(name, digest string) (Image, error) {
 	return img, nil
 }
 
-// List gives every image that is ready, sorted by name.
-func (s *Store) List(ctx context.Context) ([]Image, error) {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return nil, fmt.Errorf("images: %w", err)
-	}
-	var out []Image
-	for _, e := range entries {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if !namePattern.MatchString(e.Name()) {
-			continue
-		}
-		if img, err := s.Get(e.Name()); err == nil {
-			out = append(out, img)
-		}
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
-	return out, nil
-}
-
 // Names lists the images that can be built.
 func Names() []string {
 	var out []string
