@@ -171,9 +171,14 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, and reconciles every minute. The function returned waits for both.
+// background builds the base image where it is missing, reconciles every minute and reads the meters. The function returned
+// waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 2)
+	done := make(chan struct{}, 3)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SampleMetrics(ctx)
+	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
 		if st := ps.images.State("base"); st.Status == image.Ready && !st.Outdated {
@@ -201,7 +206,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done }
+	return func() { <-done; <-done; <-done }
 }
 
 // greet prints where the server is, and the first sign-in link until somebody used it.

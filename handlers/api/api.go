@@ -34,6 +34,10 @@ type Sandboxes interface {
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
+	Metrics(ctx context.Context, a auth.Actor, id string) (workspace.Sample, error)
+	MetricsHistory(ctx context.Context, a auth.Actor, id string, since time.Time) ([]workspace.Sample, error)
+	WatchEvents(ctx context.Context, a auth.Actor, id string, out func(workspace.Event) error) error
 }
 
 // Commands runs programs inside and reads their output back.
@@ -58,6 +62,11 @@ type Files interface {
 	MakeDirectory(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error)
 	MoveFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
 	DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error
+	SearchFiles(ctx context.Context, a auth.Actor, id string, path []byte, q agent.SearchQuery) (agent.SearchPage, error)
+	WatchFiles(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool, out func(agent.FileChange) error) error
+	CopyFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
+	ChmodFile(ctx context.Context, a auth.Actor, id string, path []byte, mode uint32) (agent.FileInfo, error)
+	UnpackFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string, body io.Reader, size int64) (agent.Unpacked, error)
 }
 
 // Terminals opens terminals and carries their viewers.

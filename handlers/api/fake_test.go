@@ -55,6 +55,9 @@ type fake struct {
 	panicky  bool
 	stdout   []byte
 	exitLogs *agent.Exit
+	query    agent.SearchQuery
+	patch    workspace.SandboxPatch
+	late     error // of a stream, after its events
 }
 
 func newFake() *fake {
