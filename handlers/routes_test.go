@@ -122,7 +122,8 @@ func TestHostsAndSites(t *testing.T) {
 		{"an old browser, own origin", []string{"Sec-Fetch-Site", "", "Origin", "http://" + host}, 303},
 		{"an old browser, foreign origin", []string{"Sec-Fetch-Site", "", "Origin", "http://evil.example"}, 403},
 		{"a null origin", []string{"Sec-Fetch-Site", "", "Origin", "null"}, 403},
-		{"a name made to point here", []string{"Host", "evil.example:8080"}, 421},
+		{"a sign-in that tells no origin", []string{"Sec-Fetch-Site", ""}, 403},
+		{"a name made to point here", []string{"Host", "evil.example:8080"}, 403},
 		{"the other loopback name", []string{"Host", "localhost:8080"}, 303},
 	} {
 		w := ask(h, "POST", page+"/kill", form, c.headers...)

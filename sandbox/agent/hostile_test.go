@@ -155,6 +155,7 @@ func hijacked(write func(io.Writer)) http.HandlerFunc {
 func TestHostileAnswers(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	endless := func(w io.Writer, p string) {
+		p = strings.Repeat(p, 1+(8<<10)/len(p))
 		for {
 			if _, err := io.WriteString(w, p); err != nil {
 				return

@@ -147,22 +147,12 @@ func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*ht
 		}
 		return nil, fmt.Errorf("%s %s: %w: %w", k.method, k.path, ErrBridge, err)
 	}
-	resp.Body = &bulkBody{resp.Body, free}
+	resp.Body = countedBody{resp.Body, free}
 	resp, err = good(resp)
 	if err != nil {
 		free()
 	}
 	return resp, err
-}
-
-type bulkBody struct {
-	io.ReadCloser
-	free func()
-}
-
-func (b *bulkBody) Close() error {
-	defer b.free()
-	return b.ReadCloser.Close()
 }
 
 // ReadFile opens a regular file for reading from offset, at most length bytes (-1: to the end). What is above 256 KiB
@@ -208,7 +198,7 @@ func (c *Client) readInline(ctx context.Context, k call) (info FileInfo, text []
 	defer cancel()
 	resp, err := c.do(short, k)
 	if err != nil {
-		return info, nil, false, err
+		return info, nil, false, c.late(ctx, short, k, err)
 	}
 	defer resp.Body.Close()
 	if info, err = infoOf(resp); err != nil {
@@ -323,14 +313,14 @@ func (u *upload) Read(p []byte) (int, error) {
 		switch {
 		case u.left < 0:
 			n, err = 0, fault.New(fault.BadRequest, "The upload is longer than announced; the old file is untouched.")
-		case err == io.EOF && u.left > 0:
+		case errors.Is(err, io.EOF) && u.left > 0:
 			n, err = 0, fault.New(fault.BadRequest, "The upload ended before its announced length; the old file is untouched.")
-		case err != nil && err != io.EOF:
+		case err != nil && !errors.Is(err, io.EOF):
 			n = 0
 		}
 	}
 	if err != nil {
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			u.err = err
 		}
 		u.done.Store(true)

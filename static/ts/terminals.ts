@@ -213,6 +213,7 @@ export function startTerminals(): void {
 		show("preview", false);
 		return;
 	}
-	if (all(".tab[data-pty]").length > 0) showAny();
+	// Who comes to this page comes to type, unless they are somewhere else on it already.
+	if (all(".tab[data-pty]").length > 0) showAny(document.activeElement === document.body);
 	else if (canRun() && page.hasAttribute("data-running")) void open();
 }

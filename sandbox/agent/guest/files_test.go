@@ -105,9 +105,10 @@ func TestWriteConditions(t *testing.T) {
 	_, got, err := read(t, client, path, 0, -1)
 	require.NoError(t, err)
 	require.Equal(t, "two", string(got))
-	entries, err := os.ReadDir(work)
-	require.NoError(t, err)
-	require.Len(t, entries, 1, "no temporary file is left")
+	require.Eventually(t, func() bool {
+		entries, err := os.ReadDir(work)
+		return err == nil && len(entries) == 1
+	}, 10*time.Second, 5*time.Millisecond, "a temporary file is left")
 
 	var wins sync.Map
 	var wg sync.WaitGroup
@@ -321,7 +322,7 @@ func TestTar(t *testing.T) {
 	got := map[string]string{}
 	for tr := tar.NewReader(r); ; {
 		h, err := tr.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
