@@ -94,6 +94,8 @@ type Options struct {
 	Log     *slog.Logger
 	// ClientIP tells the address of a client, for the record; nil: the peer of the connection.
 	ClientIP func(*http.Request) string
+	// Life ends when the server stops: streams of events end then, so that it need not wait for them. nil: never.
+	Life context.Context
 	// MaxContent is how many bytes of a file a JSON body carries; 0: 16 MiB. …/files/raw has no such limit.
 	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
@@ -113,6 +115,7 @@ type server struct {
 	keepAlive time.Duration
 	names     *webhost.Names
 	content   int64
+	life      context.Context // ends when the server stops
 	spoolDir  string
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
@@ -127,6 +130,9 @@ func New(o Options) (http.Handler, error) {
 	}
 	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
 	s.spoolDir, s.heavy = o.SpoolDir, make(chan struct{}, heavyCalls)
+	if s.life = o.Life; s.life == nil {
+		s.life = context.Background()
+	}
 	if s.clientIP == nil {
 		s.clientIP = peer
 	}

@@ -26,7 +26,8 @@ func (f *fake) WatchFiles(ctx context.Context, _ auth.Actor, id string, path []b
 	}
 	for _, c := range []agent.FileChange{
 		{Type: "ready", PathB64: path, Directory: recursive},
-		{Type: "rename", PathB64: []byte("/work/\xff"), ToB64: []byte("/work/b")}, {Type: "overflow"},
+		{Type: "rename", PathB64: []byte("/work/\xff"), ToB64: []byte("/work/b")},
+		{Type: "overflow"},
 	} {
 		if err := out(c); err != nil {
 			return err
@@ -65,6 +66,9 @@ func sample(cpu float64) workspace.Sample {
 }
 
 func (f *fake) Metrics(_ context.Context, _ auth.Actor, id string) (workspace.Sample, error) {
+	if f.sampled != nil {
+		defer f.sampled()
+	}
 	return sample(1), f.saw("Metrics", id)
 }
 
@@ -79,7 +83,8 @@ func (f *fake) WatchEvents(_ context.Context, _ auth.Actor, id string, out func(
 		return err
 	}
 	for _, e := range []workspace.Event{
-		{Type: "ready"}, {Type: "sandbox.status", SandboxID: knownID, Status: "gone", Reason: "killed"},
+		{Type: "ready"},
+		{Type: "sandbox.status", SandboxID: knownID, Status: "gone", Reason: "killed"},
 		{Type: "command.run", SandboxID: knownID, Actor: "robot", Target: "true", Outcome: "ok", Detail: "exit 0"},
 	} {
 		if err := out(e); err != nil {

@@ -57,6 +57,7 @@ type fake struct {
 	exitLogs *agent.Exit
 	query    agent.SearchQuery
 	patch    workspace.SandboxPatch
+	sampled  func()
 	late     error // of a stream, after its events
 }
 

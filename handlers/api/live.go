@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -63,8 +64,12 @@ func (l *live) started() bool {
 // serveLive carries a stream of events until do ends or the client leaves. An error that comes before anything was sent is
 // an ordinary error answer; a later one is the stream's last event, and so is an end in good order.
 func (s *server) serveLive(c echo.Context, do func(ctx context.Context, send func(any) error) error) error {
-	ctx, cancel := context.WithCancel(c.Request().Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(c.Request().Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(s.life, func() {
+		cancel(fault.New(fault.Starting, "The server is stopping; come back in a moment."))
+	})
+	defer stop()
 	l := &live{c: c, rc: http.NewResponseController(c.Response().Writer)}
 	done := make(chan error, 1)
 	go func() { // ends with do, which ends with ctx
@@ -75,6 +80,9 @@ func (s *server) serveLive(c echo.Context, do func(ctx context.Context, send fun
 	for {
 		select {
 		case err := <-done:
+			if cause, ours := errors.AsType[*fault.Error](context.Cause(ctx)); ours && (err == nil || fault.Is(err, fault.Internal)) {
+				err = cause
+			}
 			if err != nil && !l.started() {
 				return err
 			}
@@ -89,7 +97,7 @@ func (s *server) serveLive(c echo.Context, do func(ctx context.Context, send fun
 			return nil
 		case <-tick.C:
 			if l.started() && l.send(notice{Type: "ping"}) != nil {
-				cancel()
+				cancel(nil)
 			}
 		}
 	}

@@ -182,3 +182,12 @@ func TestPatch(t *testing.T) {
 	b.f.keys["managing"] = auth.Permissions{auth.SandboxesManage}
 	require.Equal(t, 200, b.do("PATCH", onePath, `{"label":"x"}`, "X-API-Key", "managing").status)
 }
+
+// A server that stops says so to those who watch, and waits for none of them.
+func TestStreamsEndWithTheServer(t *testing.T) {
+	life, stop := context.WithCancel(t.Context())
+	b := start(t, func(o *Options) { o.Life = life })
+	b.f.sampled = stop // the stream is open when the server stops
+	events := eventsOf(t, b.do("GET", onePath+"/metrics/stream?interval=60", "").body)
+	assert.Contains(t, events[len(events)-1], `"code":"starting"`)
+}

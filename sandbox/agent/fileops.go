@@ -18,9 +18,10 @@ import (
 	"sandgate/internal/fault"
 )
 
-// Frames of answers that take their time: GET /v1/files/watch, POST /v1/files/copy, PUT /v1/files/archive. They end with
-// FrameExit (the result as JSON), FrameError or, of a watch, FrameEnd; pings fill the silence.
-const FrameChange FrameType = 'c' // JSON FileChange
+// FrameChange is a frame of a watch: JSON FileChange. The answers of GET /v1/files/watch, POST /v1/files/copy and PUT
+// /v1/files/archive take their time: they end with FrameExit (the result as JSON), FrameError or, of a watch, FrameEnd, and
+// pings fill the silence.
+const FrameChange FrameType = 'c'
 
 // Bounds of a search and a watch. A search that meets one ends its page with a cursor and says which one it was.
 const (
@@ -105,7 +106,7 @@ func (c FileChange) check() error {
 }
 
 func (p *SearchPage) check(limit int) error {
-	if len(p.Hits) > limit || len(p.Cursor) > 16<<10 || !plain(p.Cursor) || len(p.Stopped) > 16 || !plain(p.Stopped) || p.Partial < 0 {
+	if p.Hits == nil || len(p.Hits) > limit || len(p.Cursor) > 16<<10 || !plain(p.Cursor) || len(p.Stopped) > 16 || !plain(p.Stopped) || p.Partial < 0 {
 		return fmt.Errorf("agent: an impossible page of a search")
 	}
 	for i := range p.Hits {
@@ -198,7 +199,9 @@ func longAnswer(resp *http.Response, stop func(), v any) error {
 		switch t {
 		case FramePing:
 		case FrameExit:
-			if err := json.Unmarshal(p, v); err != nil {
+			d := json.NewDecoder(bytes.NewReader(p))
+			d.DisallowUnknownFields() // the end of something else is not the end of this
+			if err := d.Decode(v); err != nil {
 				return fmt.Errorf("agent answer: %w", err)
 			}
 			_, _ = io.Copy(io.Discard, io.LimitReader(fr.r, 1<<10)) // to its end, so that the connection serves the next call

@@ -206,7 +206,7 @@ func (k *search) within(p string, hit *agent.SearchHit) (bool, error) {
 			return true, nil
 		}
 		switch {
-		case err == io.EOF || err == io.ErrUnexpectedEOF:
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return false, nil
 		case err != nil:
 			return false, err
