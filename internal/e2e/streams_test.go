@@ -67,10 +67,12 @@ func (r rest) follow(method, path string, body any) *stream {
 func (s *stream) next(want map[string]any) map[string]any {
 	s.t.Helper()
 	deadline := time.After(20 * time.Second)
+	var last map[string]any
 	for {
 		select {
 		case e, open := <-s.events:
-			require.True(s.t, open, "the stream ended before %v", want)
+			require.True(s.t, open, "the stream ended before %v, after %v", want, last)
+			last = e
 			hit := true
 			for k, v := range want {
 				hit = hit && e[k] == v

@@ -190,7 +190,7 @@ func (c *Client) Copy(ctx context.Context, source, destination []byte) (FileInfo
 // longAnswer reads frames until the result, which goes into v.
 func longAnswer(resp *http.Response, stop func(), v any) error {
 	defer resp.Body.Close()
-	fr := &frameReader{r: bufio.NewReaderSize(resp.Body, 4<<10), limit: MaxFrame, stop: stop}
+	fr := &frameReader{r: bufio.NewReaderSize(resp.Body, 4<<10), limit: MaxFrame, stop: stop, wait: silence}
 	for {
 		t, p, err := fr.next()
 		if err != nil {
@@ -239,7 +239,7 @@ func (c *Client) Watch(ctx context.Context, path []byte, recursive bool, out fun
 		return err
 	}
 	defer resp.Body.Close()
-	fr := &frameReader{r: bufio.NewReaderSize(resp.Body, 16<<10), limit: MaxFrame, stop: cancel}
+	fr := &frameReader{r: bufio.NewReaderSize(resp.Body, 16<<10), limit: MaxFrame, stop: cancel, wait: silence}
 	for {
 		t, p, err := fr.next()
 		if ctx.Err() != nil {
