@@ -41,7 +41,7 @@ const (
 	UnpackEntries = 100_000
 	UnpackBytes   = 16 << 30
 	UnpackRatio   = 200      // unpacked to packed, once UnpackFree bytes came out
-	UnpackFree    = 64 << 20 // bytes
+	UnpackFree    = 16 << 20 // bytes
 )
 
 // SearchQuery says what to look for below a directory. Links are not followed. Name is a glob over the last part of a

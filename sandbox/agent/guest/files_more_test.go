@@ -129,8 +129,8 @@ func TestCopyAndChmod(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// watched collects the changes of a watch.
-func watched(t *testing.T, client *agent.Client, dir string, recursive bool) (<-chan agent.FileChange, func() error) {
+// watched collects the changes of a watch; stop ends it, and done gives how it ended.
+func watched(t *testing.T, client *agent.Client, dir string, recursive bool) (<-chan agent.FileChange, context.CancelFunc, <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t, 30*time.Second))
 	changes, done := make(chan agent.FileChange, 1024), make(chan error, 1)
@@ -138,13 +138,13 @@ func watched(t *testing.T, client *agent.Client, dir string, recursive bool) (<-
 		done <- client.Watch(ctx, []byte(dir), recursive, func(c agent.FileChange) error { changes <- c; return nil })
 	}()
 	require.Equal(t, "ready", (<-changes).Type)
-	return changes, func() error { cancel(); return <-done }
+	return changes, cancel, done
 }
 
 func TestWatch(t *testing.T) {
 	client, work := newAgent(t)
 	plant(t, work, map[string]string{"a/x": "", "out/": ""})
-	changes, stop := watched(t, client, work, true)
+	changes, stop, done := watched(t, client, work, true)
 	next := func(kind, name string) agent.FileChange {
 		t.Helper()
 		for {
@@ -176,9 +176,10 @@ func TestWatch(t *testing.T) {
 	next("rename", "new")
 	require.NoError(t, os.WriteFile(work+"/old/deep/g", nil, 0o644))
 	next("create", "old/deep/g")
-	require.ErrorIs(t, stop(), context.Canceled)
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
 
-	changes, stop = watched(t, client, work+"/old", false)
+	changes, _, done = watched(t, client, work+"/old", false)
 	require.NoError(t, os.WriteFile(work+"/old/deep/h", nil, 0o644))
 	require.NoError(t, os.RemoveAll(work+"/old"))
 	for c := range changes {
@@ -187,7 +188,7 @@ func TestWatch(t *testing.T) {
 			break
 		}
 	}
-	require.NoError(t, stop())
+	require.NoError(t, <-done)
 
 	err := client.Watch(within(t, 5*time.Second), []byte(work+"/none"), false, nil)
 	require.True(t, fault.Is(err, fault.NotFound), "%v", err)
@@ -197,15 +198,15 @@ func TestWatch(t *testing.T) {
 
 func TestWatchesAreBounded(t *testing.T) {
 	client, work := newAgent(t)
-	var stops []func() error
+	var stops []context.CancelFunc
 	for range agent.MaxWatchers {
-		_, stop := watched(t, client, work, false)
+		_, stop, _ := watched(t, client, work, false)
 		stops = append(stops, stop)
 	}
 	err := client.Watch(within(t, 5*time.Second), []byte(work), false, nil)
 	require.True(t, fault.Is(err, fault.Conflict), "%v", err)
 	for _, stop := range stops {
-		_ = stop()
+		stop()
 	}
 	require.Eventually(t, func() bool { // the agent hears that the host left
 		stopped := errors.New("enough")
