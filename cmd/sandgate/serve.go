@@ -57,7 +57,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	handler, err := c.handler(ps, public, listener.Addr(), logger)
+	handler, err := c.handler(e.ctx, ps, public, listener.Addr(), logger)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
 	return u, nil
 }
 
-func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
+func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
 	names, err := webhost.New(webhost.Options{Listen: addr.String(), PublicURL: public.String(), Hosts: c.Hosts})
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 			return nil, fmt.Errorf("--trusted-proxies: %w", err)
 		}
 	}
-	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, ClientIP: handlers.ClientIP, SpoolDir: ps.dir.path})
+	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, SpoolDir: ps.dir.path})
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +171,14 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, and reconciles every minute. The function returned waits for both.
+// background builds the base image where it is missing, reconciles every minute and reads the meters. The function returned
+// waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 2)
+	done := make(chan struct{}, 3)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SampleMetrics(ctx)
+	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
 		if st := ps.images.State("base"); st.Status == image.Ready && !st.Outdated {
@@ -201,7 +206,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done }
+	return func() { <-done; <-done; <-done }
 }
 
 // greet prints where the server is, and the first sign-in link until somebody used it.

@@ -34,6 +34,10 @@ type Sandboxes interface {
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
+	Metrics(ctx context.Context, a auth.Actor, id string) (workspace.Sample, error)
+	MetricsHistory(ctx context.Context, a auth.Actor, id string, since time.Time) ([]workspace.Sample, error)
+	WatchEvents(ctx context.Context, a auth.Actor, id string, out func(workspace.Event) error) error
 }
 
 // Commands runs programs inside and reads their output back.
@@ -58,6 +62,11 @@ type Files interface {
 	MakeDirectory(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error)
 	MoveFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
 	DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error
+	SearchFiles(ctx context.Context, a auth.Actor, id string, path []byte, q agent.SearchQuery) (agent.SearchPage, error)
+	WatchFiles(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool, out func(agent.FileChange) error) error
+	CopyFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
+	ChmodFile(ctx context.Context, a auth.Actor, id string, path []byte, mode uint32) (agent.FileInfo, error)
+	UnpackFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string, body io.Reader, size int64) (agent.Unpacked, error)
 }
 
 // Terminals opens terminals and carries their viewers.
@@ -85,6 +94,8 @@ type Options struct {
 	Log     *slog.Logger
 	// ClientIP tells the address of a client, for the record; nil: the peer of the connection.
 	ClientIP func(*http.Request) string
+	// Life ends when the server stops: streams of events end then, so that it need not wait for them. nil: never.
+	Life context.Context
 	// MaxContent is how many bytes of a file a JSON body carries; 0: 16 MiB. …/files/raw has no such limit.
 	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
@@ -104,6 +115,7 @@ type server struct {
 	keepAlive time.Duration
 	names     *webhost.Names
 	content   int64
+	life      context.Context // ends when the server stops
 	spoolDir  string
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
@@ -118,6 +130,9 @@ func New(o Options) (http.Handler, error) {
 	}
 	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
 	s.spoolDir, s.heavy = o.SpoolDir, make(chan struct{}, heavyCalls)
+	if s.life = o.Life; s.life == nil {
+		s.life = context.Background()
+	}
 	if s.clientIP == nil {
 		s.clientIP = peer
 	}

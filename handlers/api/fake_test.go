@@ -55,6 +55,10 @@ type fake struct {
 	panicky  bool
 	stdout   []byte
 	exitLogs *agent.Exit
+	query    agent.SearchQuery
+	patch    workspace.SandboxPatch
+	sampled  func()
+	late     error // of a stream, after its events
 }
 
 func newFake() *fake {

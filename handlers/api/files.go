@@ -236,13 +236,9 @@ func (s *server) deleteFile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	recursive := false
-	switch c.QueryParam("recursive") {
-	case "", "false", "0":
-	case "true", "1":
-		recursive = true
-	default:
-		return fault.Field("recursive", "must be true or false")
+	recursive, err := queryFlag(c, "recursive")
+	if err != nil {
+		return err
 	}
 	if err := s.svc.DeleteFile(c.Request().Context(), actor(c), c.Param("id"), path, recursive); err != nil {
 		return err

@@ -196,12 +196,9 @@ func (s *server) archive(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	format := c.QueryParam("format")
-	if format == "" {
-		format = "tar"
-	}
-	if format != "tar" && format != "zip" {
-		return fault.Field("format", "must be one of tar, zip")
+	format, err := archiveFormat(c)
+	if err != nil {
+		return err
 	}
 	r, err := s.svc.ArchiveFiles(c.Request().Context(), actor(c), c.Param("id"), p, format)
 	if err != nil {

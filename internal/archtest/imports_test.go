@@ -25,10 +25,11 @@ var own = map[string][]string{
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
+	"internal/seal":     {},
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
-		"auth", "internal/approval", "internal/audit", "internal/fault",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
