@@ -157,7 +157,7 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 			return nil, fmt.Errorf("--trusted-proxies: %w", err)
 		}
 	}
-	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, ClientIP: handlers.ClientIP})
+	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, ClientIP: handlers.ClientIP, SpoolDir: ps.dir.path})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,12 @@ type Options struct {
 	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
 	KeepAlive time.Duration
+	// SpoolDir is where long answers wait for their end, in files without names; "": the system's place for such.
+	SpoolDir string
 }
+
+// heavyCalls bounds how many calls hold a body or logs of megabytes in memory at once; others wait.
+const heavyCalls = 2
 
 // server holds what the handlers share. It has no state of its own beyond that, so it is safe for concurrent use.
 type server struct {
@@ -99,6 +104,8 @@ type server struct {
 	keepAlive time.Duration
 	names     *webhost.Names
 	content   int64
+	spoolDir  string
+	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
 
 // New makes the handler of everything under /v1. Mount it for all methods at "/v1" and below, without stripping the prefix.
@@ -110,6 +117,7 @@ func New(o Options) (http.Handler, error) {
 		return nil, errors.New("api: a logger and names are required")
 	}
 	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
+	s.spoolDir, s.heavy = o.SpoolDir, make(chan struct{}, heavyCalls)
 	if s.clientIP == nil {
 		s.clientIP = peer
 	}

@@ -24,6 +24,7 @@ const (
 	maxNesting = 16
 	drainBody  = 64 << 20 // of a body that is too large: read away so that the answer is not lost in a reset
 	drainTime  = time.Second
+	bodyTime   = 5 * time.Minute // for all of a JSON body to arrive
 )
 
 // readObject reads the body as one JSON object of at most limit bytes; an empty body is an empty object. Duplicate keys,
@@ -36,13 +37,72 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(c, limit)
 	}
+	defer limitTime(c, bodyTime)()
 	p, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.BadRequest, "The body of the request broke off.")
+		return nil, brokeOff(err)
 	}
 	if int64(len(p)) > limit {
 		return nil, tooLarge(c, limit)
 	}
+	return parseObject(p)
+}
+
+// readLarge is readObject for bodies that carry a file or stdin. A long one is kept on disk until all of it is there, and
+// then parsed in turn: parsing takes its length several times. Call leave once what is needed has been taken out.
+func (s *server) readLarge(c echo.Context) (o *object, leave func(), err error) {
+	r := c.Request()
+	if err := wantJSON(r); err != nil {
+		return nil, nil, err
+	}
+	if r.ContentLength > filesBody {
+		return nil, nil, tooLarge(c, filesBody)
+	}
+	body := &spool{dir: s.spoolDir, limit: filesBody}
+	defer body.close()
+	restore := limitTime(c, bodyTime)
+	n, err := io.Copy(body, io.LimitReader(r.Body, filesBody+1))
+	restore()
+	switch {
+	case err != nil:
+		return nil, nil, brokeOff(err)
+	case n > filesBody:
+		return nil, nil, tooLarge(c, filesBody)
+	case body.cut:
+		return nil, nil, errors.New("read body: no room for it on this host")
+	}
+	leave = func() {}
+	if n > smallBody {
+		if leave, err = s.enterHeavy(r.Context()); err != nil {
+			return nil, nil, err
+		}
+	}
+	p := make([]byte, n)
+	if _, err = io.ReadFull(body.reader(), p); err == nil {
+		o, err = parseObject(p)
+	}
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return o, leave, nil
+}
+
+// limitTime gives the body a time to arrive in; the function it gives takes that back, for a limit that passes while the
+// answer is made would end the request.
+func limitTime(c echo.Context, d time.Duration) (restore func()) {
+	rc := http.NewResponseController(c.Response().Writer)
+	if rc.SetReadDeadline(time.Now().Add(d)) != nil {
+		return func() {}
+	}
+	return func() { _ = rc.SetReadDeadline(time.Time{}) }
+}
+
+func brokeOff(err error) error {
+	return fault.Wrap(err, fault.BadRequest, "The body of the request broke off.")
+}
+
+func parseObject(p []byte) (*object, error) {
 	if len(bytes.TrimSpace(p)) == 0 {
 		return newObject("", nil), nil
 	}
