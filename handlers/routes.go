@@ -123,6 +123,11 @@ func (s *Server) routes() []route {
 				route{method: m, path: "/v1/*", public: "API keys, judged there", raw: api})
 		}
 	}
+	if s.o.MCP != nil {
+		for _, m := range []string{get, post, http.MethodDelete} {
+			table = append(table, route{method: m, path: "/mcp", public: "API keys, judged there", raw: echo.WrapHandler(s.o.MCP)})
+		}
+	}
 	return table
 }
 

@@ -15,6 +15,7 @@ import (
 	"sandgate/auth/session"
 	"sandgate/handlers"
 	"sandgate/handlers/api"
+	"sandgate/handlers/mcp"
 	"sandgate/internal/webhost"
 	"sandgate/sandbox/image"
 )
@@ -160,8 +161,12 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, add
 	if err != nil {
 		return nil, err
 	}
+	models, err := mcp.New(mcp.Options{Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP})
+	if err != nil {
+		return nil, err
+	}
 	web, err := handlers.New(handlers.Options{
-		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest,
+		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest, MCP: models,
 		Sessions:  session.New(session.Options{Records: ps.store, Secure: public.Scheme == "https", Address: handlers.ClientIP}),
 		PublicURL: public.String(), TrustedProxies: proxies,
 	})

@@ -18,6 +18,7 @@ const (
 	NeedImage   = "image"
 	NeedBrowser = "browser"
 	NeedSDK     = "sdk"
+	NeedNode    = "node"
 )
 
 // missing skips the test, or fails it where the requirement is named.
@@ -91,6 +92,19 @@ func SDK(t testing.TB) string {
 	p := filepath.Join(CacheDir(), "sdk", "bin", "python")
 	if _, err := os.Stat(p); err != nil {
 		missing(t, NeedSDK, "no SDK at "+p+`: "make prepare" installs it`)
+	}
+	return p
+}
+
+// Node gives the path of a Node that finds the packages of package.json from the tree.
+func Node(t testing.TB) string {
+	t.Helper()
+	p, err := exec.LookPath("node")
+	if err != nil {
+		missing(t, NeedNode, `no node on PATH: "tools/packages.sh run" installs it`)
+	}
+	if _, err := os.Stat(filepath.Join(Top(t), "node_modules", "@modelcontextprotocol", "sdk")); err != nil {
+		missing(t, NeedNode, `no node_modules: "npm ci" installs them`)
 	}
 	return p
 }
