@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,7 @@ const (
 	maxNesting = 16
 	drainBody  = 64 << 20 // of a body that is too large: read away so that the answer is not lost in a reset
 	drainTime  = time.Second
+	bodyStep   = 16 << 10 // of a JSON body, within the patience
 )
 
 // readObject reads the body as one JSON object of at most limit bytes; an empty body is an empty object. Duplicate keys,
@@ -36,7 +38,13 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(c, limit)
 	}
-	p, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	in := &patient{r: r.Body, rc: http.NewResponseController(c.Response().Writer), step: bodyStep}
+	in.patience, _ = c.Get(patienceKey).(time.Duration)
+	p, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.Response().Header().Set("Connection", "close")
+		return nil, fault.Wrap(err, fault.BadRequest, "The body of the request came too slowly.")
+	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.BadRequest, "The body of the request broke off.")
 	}
@@ -44,7 +52,7 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 		return nil, tooLarge(c, limit)
 	}
 	if len(bytes.TrimSpace(p)) == 0 {
-		return newObject("", nil), nil
+		p = []byte("{}")
 	}
 	if err := checkJSON(p); err != nil {
 		return nil, fault.Wrap(err, fault.BadRequest, "The body is not JSON: %s.", err)
@@ -53,7 +61,35 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 	if err := json.Unmarshal(p, &m); err != nil || m == nil {
 		return nil, fault.Field("body", "must be a JSON object")
 	}
-	return newObject("", m), nil
+	o := newObject("", m)
+	c.Set(bodyKey, o)
+	return o, nil
+}
+
+// patient reads a body that has to come at some pace: each step bytes within the patience. It needs no goroutine: the
+// connection itself has a deadline, which moves on with every step and is gone after the last byte, for the connection is
+// listened to afterwards, to learn when the client hangs up.
+type patient struct {
+	r        io.Reader
+	rc       *http.ResponseController
+	step     int
+	patience time.Duration
+	have     int // bytes of this step
+	begun    bool
+}
+
+// Read implements io.Reader.
+func (p *patient) Read(b []byte) (int, error) {
+	if !p.begun || p.have >= p.step {
+		p.begun, p.have = true, 0
+		_ = p.rc.SetReadDeadline(time.Now().Add(p.patience)) // a writer that has none is not a connection
+	}
+	n, err := p.r.Read(b)
+	p.have += n
+	if err == io.EOF {
+		_ = p.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // wantJSON refuses a body that says it is something else. Programs that name no type are taken at their word.

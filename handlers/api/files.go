@@ -125,12 +125,7 @@ func (s *server) readFile(c echo.Context) error {
 	} else if !utf8.Valid(p) {
 		return fault.Field("encoding", "the file is not UTF-8 text: read it with encoding=base64")
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Path     string `json:"path"`
-		PathB64  []byte `json:"path_b64,omitempty"`
-		Content  string `json:"content"`
-		Encoding string `json:"encoding"`
-	}{string(path), ifNotText(path), text, encoding})
+	return writeJSON(c, http.StatusOK, contentBody{string(path), ifNotText(path), text, encoding})
 }
 
 // inlineRead is how much of a file comes over the connection that is there already, in bytes; more costs one of its own.
@@ -188,11 +183,7 @@ func (s *server) writeFile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Path    string `json:"path"`
-		PathB64 []byte `json:"path_b64,omitempty"`
-		Size    int    `json:"size"`
-	}{string(path), ifNotText(path), len(p)})
+	return writeJSON(c, http.StatusOK, writtenBody{string(path), ifNotText(path), len(p)})
 }
 
 // deleteFile: DELETE …/files?path=&recursive=.
@@ -241,11 +232,7 @@ func (s *server) listFiles(c echo.Context) error {
 	for _, f := range l.Entries {
 		entries = append(entries, toEntry(f))
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Entries []entryBody `json:"entries"`
-		Cursor  *string     `json:"cursor"`
-		Total   int         `json:"total"`
-	}{entries, orNull(l.Cursor), l.Total})
+	return writeJSON(c, http.StatusOK, listingBody{entries, orNull(l.Cursor), l.Total})
 }
 
 // statFile: GET …/files/stat?path=. A symlink is described itself.

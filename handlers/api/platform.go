@@ -11,7 +11,10 @@ import (
 )
 
 // nodes: GET /v1/nodes. The official client asks for the workflow catalogue when it starts; there are no workflows here.
-func (s *server) nodes(c echo.Context) error { return writeJSON(c, http.StatusOK, []any{}) }
+func (s *server) nodes(c echo.Context) error { return writeJSON(c, http.StatusOK, []nodeBody{}) }
+
+// nodeBody would be a node of a workflow.
+type nodeBody struct{}
 
 type keyBody struct {
 	ID          string           `json:"id"`
