@@ -234,6 +234,9 @@ func (b *builder) response(a reply) *huma.Response {
 	if a.media != "" {
 		r.Content[a.media] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
 	}
+	if a.media == eventStream { // which has no schema as a whole
+		r.Content[a.media] = &huma.MediaType{Extensions: map[string]any{"x-event": b.schema(of[event]())}}
+	}
 	return r
 }
 
