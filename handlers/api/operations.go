@@ -14,7 +14,7 @@ type operation struct {
 	headers             []param
 	body                reflect.Type // of a JSON body; nil: none
 	media               string       // of a body that is not JSON
-	answers             []reply     // when it went well
+	answers             []reply      // when it went well
 	refusals            []int        // beyond those that follow from the row and the body
 }
 
@@ -35,7 +35,9 @@ type reply struct {
 
 func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-func ok[T any](about string) []reply { return []reply{{status: http.StatusOK, about: about, json: of[T]()}} }
+func ok[T any](about string) []reply {
+	return []reply{{status: http.StatusOK, about: about, json: of[T]()}}
+}
 
 func bound(f float64) *float64 { return &f }
 func length(n int) *int        { return &n }
@@ -58,7 +60,9 @@ var (
 	}, conditional...)
 )
 
-func with(more []param, first ...param) []param { return append(append([]param(nil), more...), first...) }
+func with(more []param, first ...param) []param {
+	return append(append([]param(nil), more...), first...)
+}
 
 func oneOf(words ...any) huma.Schema { return huma.Schema{Type: "string", Enum: words} }
 
@@ -154,22 +158,22 @@ var operations = map[string]operation{
 	"DELETE /v1/sandboxes/:id/ptys/:pty": {tag: "terminals", summary: "Close a terminal", answers: ok[doneBody]("It is closed."), refusals: []int{409}},
 	"GET " + socketPath: {
 		tag: "terminals", summary: "Attach to a terminal", refusals: []int{400, 426},
-		about: "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
-		query: []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}}},
+		about:   "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
+		query:   []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}}},
 		answers: []reply{{status: http.StatusSwitchingProtocols, about: "The websocket is open."}},
 	},
 
-	"GET /v1/admin/groups":                   {tag: "admin", summary: "List workspaces", about: "The one that the key is of.", answers: ok[[]groupBody]("A bare array.")},
-	"POST /v1/admin/groups":                  {tag: "admin", summary: "Create a workspace", about: "Refused to every key: a person who administers the installation makes workspaces.", body: of[groupRequest](), answers: ok[groupBody]("The workspace.")},
-	"DELETE /v1/admin/groups/:group":         {tag: "admin", summary: "Delete a workspace", about: "Refused to every key.", answers: ok[doneBody]("It is gone.")},
-	"POST /v1/admin/groups/:group/api-keys":  {tag: "admin", summary: "Create a key in a workspace", about: "Without permissions it may what the asking key may, less keys:manage and approvals:decide.", body: of[keyRequest](), answers: ok[adminKeyBody]("The key, with its secret."), refusals: []int{409}},
-	"GET /v1/admin/system-keys":              {tag: "admin", summary: "List keys", about: "All of the workspace, revoked ones too.", answers: ok[[]adminKeyBody]("A bare array.")},
-	"POST /v1/admin/system-keys":             {tag: "admin", summary: "Create a key", about: "A service account of at most the permissions of the asking key.", body: of[keyRequest](), answers: ok[adminKeyBody]("The key, with its secret."), refusals: []int{409}},
-	"DELETE /v1/admin/system-keys/:key":      {tag: "admin", summary: "Revoke a key", about: "At once; what it has open ends.", answers: ok[doneBody]("It is revoked.")},
-	"GET /v1/admin/users":                    {tag: "admin", summary: "List members", answers: ok[[]userBody]("A bare array.")},
-	"GET /v1/admin/roles":                    {tag: "admin", summary: "List roles", about: "They are fixed.", answers: ok[[]roleBody]("A bare array.")},
-	"POST /v1/admin/roles":                   {tag: "admin", summary: "Create a role", about: "Refused to every key: the roles are fixed.", body: of[roleRequest](), answers: ok[roleBody]("The role.")},
-	"DELETE /v1/admin/roles/:role":           {tag: "admin", summary: "Delete a role", about: "Refused to every key: the roles are fixed.", answers: ok[doneBody]("It is gone.")},
+	"GET /v1/admin/groups":                  {tag: "admin", summary: "List workspaces", about: "The one that the key is of.", answers: ok[[]groupBody]("A bare array.")},
+	"POST /v1/admin/groups":                 {tag: "admin", summary: "Create a workspace", about: "Refused to every key: a person who administers the installation makes workspaces.", body: of[groupRequest](), answers: ok[groupBody]("The workspace.")},
+	"DELETE /v1/admin/groups/:group":        {tag: "admin", summary: "Delete a workspace", about: "Refused to every key.", answers: ok[doneBody]("It is gone.")},
+	"POST /v1/admin/groups/:group/api-keys": {tag: "admin", summary: "Create a key in a workspace", about: "Without permissions it may what the asking key may, less keys:manage and approvals:decide.", body: of[keyRequest](), answers: ok[adminKeyBody]("The key, with its secret."), refusals: []int{409}},
+	"GET /v1/admin/system-keys":             {tag: "admin", summary: "List keys", about: "All of the workspace, revoked ones too.", answers: ok[[]adminKeyBody]("A bare array.")},
+	"POST /v1/admin/system-keys":            {tag: "admin", summary: "Create a key", about: "A service account of at most the permissions of the asking key.", body: of[keyRequest](), answers: ok[adminKeyBody]("The key, with its secret."), refusals: []int{409}},
+	"DELETE /v1/admin/system-keys/:key":     {tag: "admin", summary: "Revoke a key", about: "At once; what it has open ends.", answers: ok[doneBody]("It is revoked.")},
+	"GET /v1/admin/users":                   {tag: "admin", summary: "List members", answers: ok[[]userBody]("A bare array.")},
+	"GET /v1/admin/roles":                   {tag: "admin", summary: "List roles", about: "They are fixed.", answers: ok[[]roleBody]("A bare array.")},
+	"POST /v1/admin/roles":                  {tag: "admin", summary: "Create a role", about: "Refused to every key: the roles are fixed.", body: of[roleRequest](), answers: ok[roleBody]("The role.")},
+	"DELETE /v1/admin/roles/:role":          {tag: "admin", summary: "Delete a role", about: "Refused to every key: the roles are fixed.", answers: ok[doneBody]("It is gone.")},
 }
 
 // pathParams describes what stands in a path.

@@ -1,5 +1,5 @@
-// Package testenv owns what tests may ask of the machine they run on: root, runsc, an image, a browser, the SDK, built
-// programs. It is the one place where a test is skipped, and must never skip what SANDGATE_REQUIRE names: that fails instead.
+// Package testenv owns what tests may ask of the machine they run on: root, runsc, an image, a browser, the SDK,
+// schemathesis, built programs. It is the one place where a test is skipped, and must never skip what SANDGATE_REQUIRE names: that fails instead.
 package testenv
 
 import (
@@ -18,6 +18,8 @@ const (
 	NeedImage   = "image"
 	NeedBrowser = "browser"
 	NeedSDK     = "sdk"
+
+	NeedSchemathesis = "schemathesis"
 )
 
 // missing skips the test, or fails it where the requirement is named.
@@ -91,6 +93,16 @@ func SDK(t testing.TB) string {
 	p := filepath.Join(CacheDir(), "sdk", "bin", "python")
 	if _, err := os.Stat(p); err != nil {
 		missing(t, NeedSDK, "no SDK at "+p+`: "make prepare" installs it`)
+	}
+	return p
+}
+
+// Schemathesis gives the path of the program that walks an API from its document.
+func Schemathesis(t testing.TB) string {
+	t.Helper()
+	p := filepath.Join(CacheDir(), "schemathesis", "bin", "schemathesis")
+	if _, err := os.Stat(p); err != nil {
+		missing(t, NeedSchemathesis, "no schemathesis at "+p+`: "make prepare" installs it`)
 	}
 	return p
 }
