@@ -27,7 +27,7 @@ type groupBody struct {
 type adminKeyBody struct {
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`
-	TenantAdmin bool             `json:"tenant_admin" doc:"Always false: a key administers nothing beyond its permissions."`
+	TenantAdmin bool             `json:"tenant_admin" doc:"Lists members:manage or keys:manage; implies nothing."`
 	Value       string           `json:"value" doc:"The key itself in the answer that made it, and never again."`
 	Permissions auth.Permissions `json:"permissions"`
 	Owner       *string          `json:"owner" doc:"Whose key it is; null for a service account."`
@@ -56,7 +56,7 @@ type roleBody struct {
 
 func toAdminKey(k auth.Key, value string) adminKeyBody {
 	b := adminKeyBody{
-		ID: k.ID, Name: k.Name, Value: value, Permissions: k.Permissions, Owner: orNull(k.OwnerEmail), CreatedAt: stamp(k.CreatedAt),
+		ID: k.ID, Name: k.Name, TenantAdmin: administers(k.Permissions), Value: value, Permissions: k.Permissions, Owner: orNull(k.OwnerEmail), CreatedAt: stamp(k.CreatedAt),
 		ExpiresAt: stampOrNull(k.ExpiresAt), LastUsedAt: stampOrNull(k.LastUsedAt), Revoked: !k.RevokedAt.IsZero(),
 	}
 	if value == "" {
@@ -137,7 +137,7 @@ func (s *server) makeKey(c echo.Context, otherwise auth.Permissions) error {
 		f.Permissions = o.permissions("permissions", words)
 	}
 	if o.flag("tenant_admin", false) {
-		o.fail("tenant_admin", "must be false: no key administers anything beyond its permissions")
+		o.fail("tenant_admin", "must be false: what a key may administer is in its permissions")
 	}
 	f.ExpiresDays = int(o.whole("expires_days", -1, 3650, 0))
 	if err := o.check(); err != nil {

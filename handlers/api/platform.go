@@ -19,7 +19,7 @@ type nodeBody struct{}
 type keyBody struct {
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`
-	TenantAdmin bool             `json:"tenant_admin"` // always false: a key administers nothing beyond its permissions
+	TenantAdmin bool             `json:"tenant_admin" doc:"May administer its workspace: has members:manage or keys:manage. It implies nothing; the client enables its administrative part by it."`
 	Value       string           `json:"value"`        // masked; the client requires the field
 	Permissions auth.Permissions `json:"permissions"`
 	Workspace   workspaceBody    `json:"workspace"`
@@ -39,10 +39,13 @@ func (s *server) me(c echo.Context) error {
 	}
 	secret, _ := c.Get(secretKey).(string)
 	return writeJSON(c, http.StatusOK, keyBody{
-		ID: a.KeyID, Name: a.Name, Value: masked(secret), Permissions: permissions,
+		ID: a.KeyID, Name: a.Name, TenantAdmin: administers(permissions), Value: masked(secret), Permissions: permissions,
 		Workspace: workspaceBody{ID: a.Workspace.ID, Name: a.Workspace.Name},
 	})
 }
+
+// administers tells the official client whether its administrative part is of any use; it grants nothing.
+func administers(ps auth.Permissions) bool { return ps.Has(auth.MembersManage) || ps.Has(auth.KeysManage) }
 
 // masked keeps the part of a key that is not secret: "sg_" and 8 characters.
 func masked(secret string) string {

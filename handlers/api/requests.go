@@ -112,7 +112,7 @@ type groupRequest struct {
 type keyRequest struct {
 	Name        string   `json:"name" minLength:"1" maxLength:"80" doc:"Without control characters."`
 	Permissions []string `json:"permissions,omitempty" doc:"At least one; all that the asking key has where the call lets it be left out."`
-	TenantAdmin bool     `json:"tenant_admin,omitempty" doc:"Only false: no key administers anything beyond its permissions."`
+	TenantAdmin bool     `json:"tenant_admin,omitempty" doc:"Only false: what a key may administer is in its permissions."`
 	ExpiresDays *int     `json:"expires_days,omitempty" nullable:"true" minimum:"-1" maximum:"3650" doc:"90 unless given; -1 is never."`
 }
 

@@ -193,7 +193,8 @@ func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration
 
 	path, name := shell()
 	c.started = now()
-	pid, done, err := s.children.start(path, []string{name, "-c", c.spec.Command}, attr)
+	// What begins with a dash is a command too, not an option of the shell.
+	pid, done, err := s.children.start(path, []string{name, "-c", "--", c.spec.Command}, attr)
 	if err != nil {
 		return fail(err)
 	}
