@@ -108,6 +108,7 @@ type Actor struct {
 	Name        string // e-mail, or the key's name
 	Workspace   Workspace
 	Permissions Permissions
+	MakesPlaces bool   // a person whose account may create workspaces; for pages, the service looks again
 	Address     string // client address
 	RequestID   string
 }

@@ -20,7 +20,7 @@ func (s *Server) account(v *visit) error { return v.accountPage(http.StatusOK, u
 
 func (v *visit) accountPage(status int, name ui.Field) error {
 	name.Name, name.Label, name.Hint = "name", "New workspace", "You become its admin. Running code in it is granted apart, on its People & keys page."
-	p := views.Account{Shell: v.shell("Account", "account"), NewName: name, CanCreate: true}
+	p := views.Account{Shell: v.shell("Account", "account"), NewName: name, CanCreate: v.actor.MakesPlaces}
 	p.Workspaces = p.Shell.Workspaces
 	for _, t := range []struct{ value, text string }{{"system", "As the system"}, {"light", "Light"}, {"dark", "Dark"}} {
 		p.Themes = append(p.Themes, ui.Choice{Value: t.value, Text: t.text, Selected: t.value == v.theme()})

@@ -22,6 +22,7 @@ func asFault(err error, e **fault.Error) bool { return errors.As(err, e) }
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
 		// The status is out: cut the connection, so that nobody takes what came for all of it.
+		s.log.Info("answer broke off", "request_id", c.Response().Header().Get(requestIDHeader), "path", c.Request().URL.Path, "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	err = known(err)

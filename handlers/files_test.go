@@ -89,6 +89,7 @@ func TestUploadByForm(t *testing.T) {
 		r.Host = host
 		r.AddCookie(&http.Cookie{Name: "who", Value: "ana"})
 		r.Header.Set("Content-Type", m.FormDataContentType())
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w

@@ -133,7 +133,11 @@ func (s *Server) recovered(next echo.HandlerFunc) echo.HandlerFunc {
 func (s *Server) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if !s.o.Names.HostAllowed(c.Request()) {
-			return c.String(http.StatusMisdirectedRequest, "This server does not answer to that host name. The operator can allow it with --hosts.\n")
+			const words = "This server does not answer to that host name. The operator can allow it with --hosts."
+			if strings.HasPrefix(c.Request().URL.Path, "/v1") {
+				return c.JSON(http.StatusForbidden, map[string]string{"detail": words, "code": string(fault.Forbidden)})
+			}
+			return c.String(http.StatusForbidden, words+"\n")
 		}
 		return next(c)
 	}
@@ -152,7 +156,8 @@ func (s *Server) harden(next echo.HandlerFunc) echo.HandlerFunc {
 		h.Set("Content-Security-Policy", policy(c.Request()))
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
+		// Not no-referrer: browsers then say "Origin: null" for forms, all that there is over plain http to tell our own by.
+		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
@@ -178,8 +183,13 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 		if err := s.csrf.Check(req); err != nil {
 			return fault.Wrap(err, fault.Forbidden, "This request came from a page of another site and was not carried out.")
 		}
+		if silentAboutOrigin(req) {
+			return fault.New(fault.Forbidden, "This request bears a sign-in but does not say which page it came from, and was not carried out.")
+		}
 		if !r.stream {
-			req.Body = http.MaxBytesReader(c.Response(), req.Body, maxForm)
+			if err := readForm(c); err != nil {
+				return err
+			}
 		}
 		c.Response().Header().Set("Cache-Control", "no-store")
 		v, err := s.visit(c, r)
@@ -190,7 +200,41 @@ func (s *Server) serve(r route) echo.HandlerFunc {
 	}
 }
 
+// silentAboutOrigin reports what the CSRF rule lets pass: a change that tells nothing of where it came from. Programs
+// without a cookie may do so; every browser that sends one tells.
+func silentAboutOrigin(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	}
+	return r.Header.Get("Cookie") != "" && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == ""
+}
+
+// readForm reads a form within bounds of size and time, so that nobody holds a connection by sending slowly.
+func readForm(c echo.Context) error {
+	req := c.Request()
+	req.Body = http.MaxBytesReader(c.Response(), req.Body, maxForm)
+	if req.Method != http.MethodPost {
+		return nil
+	}
+	rc := http.NewResponseController(c.Response().Writer)
+	limited := rc.SetReadDeadline(time.Now().Add(formTime)) == nil
+	err := req.ParseMultipartForm(maxForm)
+	if limited { // a limit that passes while the answer is made would end the request
+		_ = rc.SetReadDeadline(time.Time{})
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fault.New(fault.TooLarge, "The form is larger than %d MiB.", maxForm>>20)
+	}
+	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return fault.Wrap(err, fault.BadRequest, "The form of this request cannot be read.")
+	}
+	return nil
+}
+
 const (
+	// formTime is how long a form may take to arrive.
+	formTime = 30 * time.Second
 	// maxForm bounds a form's body; uploads stream and are bounded by the sandbox's disk.
 	maxForm = 1 << 20
 	// streamWrite is how long a live stream waits for a browser that does not read.

@@ -251,6 +251,9 @@ func (s *Server) sandboxEvents(v *visit) error {
 		if err := out.fragment("activity", views.ActivityStrip(lines)); err != nil {
 			return err
 		}
+		if err := out.value("status", b.Status); err != nil {
+			return err
+		}
 		if b.Status != sandbox.Running {
 			return out.value("ptys", []ptyJSON{})
 		}

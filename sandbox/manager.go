@@ -255,8 +255,22 @@ func (m *Manager) died(b *box, d Death) {
 	defer cancel()
 	m.o.Log.Warn("sandbox died", "sandbox", string(b.id), "reason", d.Reason, "detail", d.Detail)
 	moved, err := m.become(ctx, b.id, Running, Failed, d.Reason)
-	if err != nil || !moved {
-		return // somebody is removing it already
+	if err != nil {
+		// Without its box the next reconcile takes the record up, and finds the sandbox dead again.
+		m.o.Log.Error("note a death", "sandbox", string(b.id), "cause", err.Error())
+		_ = b.client.Close()
+		m.forget(b)
+		return
+	}
+	if !moved {
+		b.mu.Lock()
+		removed := b.removal != nil
+		b.mu.Unlock()
+		if !removed { // it was removed before this box was made: nobody else forgets it
+			_ = b.client.Close()
+			m.forget(b)
+		}
+		return
 	}
 	_ = b.client.Close()
 	_ = m.clear(ctx, b) // logged; reconcile tries again

@@ -125,6 +125,7 @@ type memoryRecords struct {
 	mu   sync.Mutex
 	all  map[sandbox.ID]sandbox.Record
 	step []string
+	full error // of every change of status
 }
 
 func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error {
@@ -159,6 +160,9 @@ func (m *memoryRecords) Sandboxes(_ context.Context, f sandbox.Filter) ([]sandbo
 func (m *memoryRecords) ChangeStatus(_ context.Context, id sandbox.ID, from, to sandbox.Status, reason string, _ time.Time) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.full != nil {
+		return false, m.full
+	}
 	r, ok := m.all[id]
 	if !ok || r.Status != from {
 		return false, nil
@@ -306,6 +310,30 @@ func TestDeathIsShownAndFreed(t *testing.T) {
 	require.True(t, fault.Is(err, fault.SandboxDied), err)
 	require.NoError(t, m.Kill(t.Context(), id, sandbox.ReasonKilled))
 	require.Equal(t, sandbox.Gone, r.status(id))
+}
+
+func TestDeathThatCouldNotBeWrittenIsNotedLater(t *testing.T) {
+	f, r := newStub(t), newRecords()
+	m := newManager(t, f, r)
+	id := sandbox.NewID()
+	_, err := m.Create(t.Context(), sandbox.Record{ID: id})
+	require.NoError(t, err)
+	r.mu.Lock()
+	r.full = errors.New("no space left on device")
+	r.mu.Unlock()
+	f.mu.Lock()
+	f.alive[id] <- sandbox.Death{Reason: sandbox.ReasonOutOfMemory}
+	f.mu.Unlock()
+	require.Eventually(t, func() bool { _, err := m.Agent(t.Context(), id); return err != nil }, 5*time.Second, time.Millisecond,
+		"nothing is answered for a dead sandbox")
+	r.mu.Lock()
+	r.full = nil
+	r.mu.Unlock()
+	f.mu.Lock()
+	delete(f.alive, id)
+	f.mu.Unlock()
+	require.NoError(t, m.Reconcile(t.Context()))
+	require.Equal(t, sandbox.Failed, r.status(id), "reconcile writes down what could not be written")
 }
 
 func TestTeardownFailureIsTriedAgain(t *testing.T) {

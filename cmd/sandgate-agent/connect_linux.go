@@ -8,7 +8,7 @@ import (
 
 const (
 	connectFor  = 10 * time.Second
-	bridgeBytes = 1 << 20
+	bridgeBytes = 256 << 10
 )
 
 // connect joins stdin and stdout to a socket of process 1. Plain blocking reads and writes: two threads, no poller,

@@ -163,6 +163,7 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 	}
 	rest, err := api.New(api.Options{
 		Service: ps.service, Names: names, Log: logger, ClientIP: handlers.ClientIP, RateLimit: c.RateLimit, MaxOpen: c.OpenCalls,
+		SpoolDir: ps.dir.path,
 	})
 	if err != nil {
 		return nil, err

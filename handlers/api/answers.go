@@ -2,19 +2,39 @@ package api
 
 // Answers that have no home of their own.
 
-// contentBody is a file read over JSON.
-type contentBody struct {
+// executionBody and logsBody are what their callers read; the texts are written beside the rest, because they may be long.
+type executionBody struct {
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+	execution
+}
+
+type logsBody struct {
+	Stdout    string `json:"stdout"`
+	Stderr    string `json:"stderr"`
+	StdoutB64 []byte `json:"stdout_b64,omitempty" doc:"The bytes, where they are not UTF-8."`
+	StderrB64 []byte `json:"stderr_b64,omitempty"`
+	logsEnd
+}
+
+// contentHead is a file read over JSON without its content, which is written beside it.
+type contentHead struct {
 	Path     string `json:"path"`
 	PathB64  []byte `json:"path_b64,omitempty"`
-	Content  string `json:"content"`
 	Encoding string `json:"encoding" enum:"utf-8,base64"`
+}
+
+// contentBody is a file read over JSON.
+type contentBody struct {
+	contentHead
+	Content string `json:"content"`
 }
 
 // writtenBody tells what was written over JSON.
 type writtenBody struct {
 	Path    string `json:"path"`
 	PathB64 []byte `json:"path_b64,omitempty"`
-	Size    int    `json:"size"`
+	Size    int64  `json:"size"`
 }
 
 // listingBody is a page of a directory.

@@ -105,7 +105,12 @@ type Options struct {
 	MaxOpen int
 	// BodyPatience is how long a body may bring nothing, or a JSON body less than bodyStep, before it is given up; 0: 15 s.
 	BodyPatience time.Duration
+	// SpoolDir is where long answers wait for their end, in files without names; "": the system's place for such.
+	SpoolDir string
 }
+
+// heavyCalls bounds how many calls hold a body or logs of megabytes in memory at once; others wait.
+const heavyCalls = 2
 
 // server holds what the handlers share. It has no state of its own beyond that, so it is safe for concurrent use.
 type server struct {
@@ -118,6 +123,8 @@ type server struct {
 	limits    *limits
 	patience  time.Duration
 	doc       *document
+	spoolDir  string
+	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
 
 // New makes the handler of everything under /v1. Mount it for all methods at "/v1" and below, without stripping the prefix.
@@ -133,6 +140,7 @@ func New(o Options) (http.Handler, error) {
 	if s.patience == 0 {
 		s.patience = 15 * time.Second
 	}
+	s.spoolDir, s.heavy = o.SpoolDir, make(chan struct{}, heavyCalls)
 	if s.clientIP == nil {
 		s.clientIP = peer
 	}

@@ -25,7 +25,8 @@ const (
 	maxNesting = 16
 	drainBody  = 64 << 20 // of a body that is too large: read away so that the answer is not lost in a reset
 	drainTime  = time.Second
-	bodyStep   = 16 << 10 // of a JSON body, within the patience
+	bodyStep   = 16 << 10        // of a JSON body, within the patience
+	bodyTime   = 5 * time.Minute // for all of a JSON body to arrive
 )
 
 // readObject reads the body as one JSON object of at most limit bytes; an empty body is an empty object. Duplicate keys,
@@ -38,19 +39,63 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(c, limit)
 	}
-	in := &patient{r: r.Body, rc: http.NewResponseController(c.Response().Writer), step: bodyStep}
-	in.patience, _ = c.Get(patienceKey).(time.Duration)
-	p, err := io.ReadAll(io.LimitReader(in, limit+1))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.Response().Header().Set("Connection", "close")
-		return nil, fault.Wrap(err, fault.BadRequest, "The body of the request came too slowly.")
-	}
+	p, err := io.ReadAll(io.LimitReader(patiently(c), limit+1))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.BadRequest, "The body of the request broke off.")
+		return nil, brokeOff(c, err)
 	}
 	if int64(len(p)) > limit {
 		return nil, tooLarge(c, limit)
 	}
+	return parseObject(c, p)
+}
+
+// readLarge is readObject for bodies that carry a file or stdin. A long one is kept on disk until all of it is there, and
+// then parsed in turn: parsing takes its length several times. Call leave once what is needed has been taken out.
+func (s *server) readLarge(c echo.Context) (o *object, leave func(), err error) {
+	r := c.Request()
+	if err := wantJSON(r); err != nil {
+		return nil, nil, err
+	}
+	if r.ContentLength > filesBody {
+		return nil, nil, tooLarge(c, filesBody)
+	}
+	body := &spool{dir: s.spoolDir, limit: filesBody}
+	defer body.close()
+	n, err := io.Copy(body, io.LimitReader(patiently(c), filesBody+1))
+	switch {
+	case err != nil:
+		return nil, nil, brokeOff(c, err)
+	case n > filesBody:
+		return nil, nil, tooLarge(c, filesBody)
+	case body.cut:
+		return nil, nil, errors.New("read body: no room for it on this host")
+	}
+	leave = func() {}
+	if n > smallBody {
+		if leave, err = s.enterHeavy(r.Context()); err != nil {
+			return nil, nil, err
+		}
+	}
+	p := make([]byte, n)
+	if _, err = io.ReadFull(body.reader(), p); err == nil {
+		o, err = parseObject(c, p)
+	}
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return o, leave, nil
+}
+
+func brokeOff(c echo.Context, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.Response().Header().Set("Connection", "close")
+		return fault.Wrap(err, fault.BadRequest, "The body of the request came too slowly.")
+	}
+	return fault.Wrap(err, fault.BadRequest, "The body of the request broke off.")
+}
+
+func parseObject(c echo.Context, p []byte) (*object, error) {
 	if len(bytes.TrimSpace(p)) == 0 {
 		p = []byte("{}")
 	}
@@ -66,23 +111,36 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 	return o, nil
 }
 
-// patient reads a body that has to come at some pace: each step bytes within the patience. It needs no goroutine: the
-// connection itself has a deadline, which moves on with every step and is gone after the last byte, for the connection is
-// listened to afterwards, to learn when the client hangs up.
+// patient reads a body that has to come at some pace: each step bytes within the patience, and all of it until a time. It
+// needs no goroutine: the connection itself has a deadline, which moves on with every step and is gone after the last byte,
+// for a limit that passes while the answer is made would end the request.
 type patient struct {
 	r        io.Reader
 	rc       *http.ResponseController
 	step     int
 	patience time.Duration
-	have     int // bytes of this step
+	until    time.Time // zero: no end
+	have     int       // bytes of this step
 	begun    bool
+}
+
+// patiently gives the body of a JSON call.
+func patiently(c echo.Context) *patient {
+	patience, _ := c.Get(patienceKey).(time.Duration)
+	return &patient{
+		r: c.Request().Body, rc: http.NewResponseController(c.Response().Writer), step: bodyStep, patience: patience, until: time.Now().Add(bodyTime),
+	}
 }
 
 // Read implements io.Reader.
 func (p *patient) Read(b []byte) (int, error) {
 	if !p.begun || p.have >= p.step {
 		p.begun, p.have = true, 0
-		_ = p.rc.SetReadDeadline(time.Now().Add(p.patience)) // a writer that has none is not a connection
+		at := time.Now().Add(p.patience)
+		if !p.until.IsZero() && at.After(p.until) {
+			at = p.until
+		}
+		_ = p.rc.SetReadDeadline(at) // a writer that has none is not a connection
 	}
 	n, err := p.r.Read(b)
 	p.have += n

@@ -1,11 +1,12 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
@@ -49,7 +50,7 @@ func toCommand(c agent.Command) commandBody {
 
 // postCommand: POST /v1/sandboxes/{id}/commands, in its three forms.
 func (s *server) postCommand(c echo.Context) error {
-	spec, err := readCommand(c)
+	spec, err := s.readCommand(c)
 	if err != nil {
 		return err
 	}
@@ -66,11 +67,12 @@ func (s *server) postCommand(c echo.Context) error {
 	return s.runCommand(c, spec)
 }
 
-func readCommand(c echo.Context) (agent.CommandSpec, error) {
-	o, err := readObject(c, filesBody)
+func (s *server) readCommand(c echo.Context) (agent.CommandSpec, error) {
+	o, leave, err := s.readLarge(c)
 	if err != nil {
 		return agent.CommandSpec{}, err
 	}
+	defer leave()
 	spec := agent.CommandSpec{
 		ID:         sandbox.RandomID("cmd"),
 		Command:    o.word("command", maxCommand),
@@ -144,13 +146,10 @@ func (s *server) getCommand(c echo.Context) error {
 	return writeJSON(c, http.StatusOK, toCommand(cmd))
 }
 
-type logsBody struct {
+// logsEnd is what is told beside the output: the bytes too, where they are not UTF-8.
+type logsEnd struct {
 	commandBody
-	Stdout    string `json:"stdout"`
-	Stderr    string `json:"stderr"`
-	StdoutB64 []byte `json:"stdout_b64,omitempty"` // the bytes, where they are not UTF-8
-	StderrB64 []byte `json:"stderr_b64,omitempty"`
-	Cursor    string `json:"cursor"` // what to ask with next
+	Cursor string `json:"cursor"` // what to ask with next
 }
 
 // commandLogs: GET …/commands/{cmd}/logs?cursor=. What is there since the cursor, without waiting for more.
@@ -163,22 +162,50 @@ func (s *server) commandLogs(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	stdout, stderr, cmd, err := s.svc.CommandLogs(c.Request().Context(), actor(c), c.Param("id"), id, at.stdout, at.stderr)
+	out := s.collector()
+	defer out.close()
+	cmd, err := s.collectLogs(c, id, at, out)
 	if err != nil {
 		return err
+	}
+	texts := out.texts()
+	for _, t := range out.texts() {
+		if !t.from.text() {
+			texts = append(texts, longText{name: t.name + "_b64", from: t.from, base64: true})
+		}
+	}
+	c.Response().Header().Set(echo.HeaderContentType, "application/json")
+	c.Response().WriteHeader(http.StatusOK)
+	next := cursor{at.stdout + out.stdout.size, at.stderr + out.stderr.size}
+	return writeLong(c.Response(), texts, logsEnd{commandBody: toCommand(cmd), Cursor: next.String()})
+}
+
+// collectLogs puts what is kept into out. It is all in memory once, so not many may do this at the same time.
+func (s *server) collectLogs(c echo.Context, id string, at cursor, out *collector) (agent.Command, error) {
+	ctx := c.Request().Context()
+	leave, err := s.enterHeavy(ctx)
+	if err != nil {
+		return agent.Command{}, err
+	}
+	defer leave()
+	stdout, stderr, cmd, err := s.svc.CommandLogs(ctx, actor(c), c.Param("id"), id, at.stdout, at.stderr)
+	if err != nil {
+		return cmd, err
 	}
 	if cmd.Exit == nil { // half a character is left for the next call, which will have all of it
 		stdout, stderr = stdout[:len(stdout)-openTail(stdout)], stderr[:len(stderr)-openTail(stderr)]
 	}
-	b := logsBody{commandBody: toCommand(cmd), Stdout: string(stdout), Stderr: string(stderr)}
-	if !utf8.Valid(stdout) {
-		b.StdoutB64 = stdout
+	return cmd, errors.Join(out.Stdout(stdout), out.Stderr(stderr))
+}
+
+// enterHeavy waits for a place among the calls that hold megabytes.
+func (s *server) enterHeavy(ctx context.Context) (leave func(), err error) {
+	select {
+	case s.heavy <- struct{}{}:
+		return func() { <-s.heavy }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	if !utf8.Valid(stderr) {
-		b.StderrB64 = stderr
-	}
-	b.Cursor = cursor{at.stdout + int64(len(stdout)), at.stderr + int64(len(stderr))}.String()
-	return writeJSON(c, http.StatusOK, b)
 }
 
 // cursor is a place in both streams, in bytes from their start.
@@ -209,12 +236,13 @@ func (s *server) commandStdin(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	o, err := readObject(c, filesBody)
+	o, leave, err := s.readLarge(c)
 	if err != nil {
 		return err
 	}
 	data := o.content("data", "encoding", agent.MaxStdin)
 	eof := o.flag("eof", false)
+	leave()
 	if err := o.check(); err != nil {
 		return err
 	}

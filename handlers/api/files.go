@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -119,43 +118,64 @@ func (s *server) readFile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	text := string(p)
-	if encoding == "base64" {
-		text = base64.StdEncoding.EncodeToString(p)
-	} else if !utf8.Valid(p) {
+	defer p.close()
+	if encoding == "utf-8" && !p.text() {
 		return fault.Field("encoding", "the file is not UTF-8 text: read it with encoding=base64")
 	}
-	return writeJSON(c, http.StatusOK, contentBody{string(path), ifNotText(path), text, encoding})
+	c.Response().Header().Set(echo.HeaderContentType, "application/json")
+	c.Response().WriteHeader(http.StatusOK)
+	return writeLong(c.Response(), []longText{{name: "content", from: p, base64: encoding == "base64"}}, contentHead{string(path), ifNotText(path), encoding})
 }
 
 // inlineRead is how much of a file comes over the connection that is there already, in bytes; more costs one of its own.
 const inlineRead = 256 << 10
 
-// readWhole reads a file of at most s.content bytes. It does not believe the size: files of /proc say that they are empty.
-func (s *server) readWhole(c echo.Context, path []byte) ([]byte, error) {
+// readWhole reads a file of at most s.content bytes; the caller closes it. It does not believe the size: files of /proc
+// say that they are empty.
+func (s *server) readWhole(c echo.Context, path []byte) (*spool, error) {
 	small := min(inlineRead, s.content+1)
 	for _, limit := range []int64{small, s.content + 1} {
-		info, r, err := s.svc.ReadFile(c.Request().Context(), actor(c), c.Param("id"), path, 0, limit)
-		if err != nil {
-			return nil, err
-		}
-		var p []byte
-		if info.Size < limit {
-			p, err = io.ReadAll(io.LimitReader(r, limit))
-		}
-		if cerr := r.Close(); err == nil {
-			err = cerr
-		}
-		switch {
-		case err != nil:
-			return nil, err
-		case info.Size > s.content:
-			return nil, s.errTooLong()
-		case info.Size < limit && int64(len(p)) < limit:
-			return p, nil
+		p, err := s.readUpTo(c, path, limit)
+		if p != nil || err != nil {
+			return p, err
 		}
 	}
 	return nil, s.errTooLong()
+}
+
+// readUpTo reads a file of less than limit bytes; nil when it is longer.
+func (s *server) readUpTo(c echo.Context, path []byte, limit int64) (p *spool, err error) {
+	info, r, err := s.svc.ReadFile(c.Request().Context(), actor(c), c.Param("id"), path, 0, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if cerr := r.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil && p != nil {
+			p.close()
+			p = nil
+		}
+	}()
+	switch {
+	case info.Size > s.content:
+		return nil, s.errTooLong()
+	case info.Size >= limit:
+		return nil, nil
+	}
+	p = &spool{dir: s.spoolDir, limit: limit}
+	if _, err := io.Copy(p, io.LimitReader(r, limit)); err != nil {
+		return p, err
+	}
+	if p.cut {
+		return p, errors.New("read file: no room for it on this host")
+	}
+	if p.size == limit {
+		p.close()
+		return nil, nil
+	}
+	return p, nil
 }
 
 func (s *server) errTooLong() error {
@@ -164,26 +184,42 @@ func (s *server) errTooLong() error {
 
 // writeFile: POST …/files {"path","content","encoding"}.
 func (s *server) writeFile(c echo.Context) error {
-	o, err := readObject(c, filesBody)
+	path, content, err := s.readWrite(c)
 	if err != nil {
 		return err
 	}
-	path := o.path("path", true)
+	defer content.close()
+	_, err = s.svc.WriteFile(c.Request().Context(), actor(c), c.Param("id"), path, content.reader(), agent.WriteOptions{Size: content.size})
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, writtenBody{string(path), ifNotText(path), content.size})
+}
+
+// readWrite takes the body of a write apart. The content waits in a spool for a sandbox that may be slow to take it.
+func (s *server) readWrite(c echo.Context) (path []byte, content *spool, err error) {
+	o, leave, err := s.readLarge(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
+	path = o.path("path", true)
 	if !o.has("content") {
 		o.fail("content", "must be given")
 	}
 	p := o.content("content", "encoding", filesBody)
 	if err := errors.Join(o.check(), refuseApprovalID(c)); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if int64(len(p)) > s.content {
-		return s.errTooLong()
+		return nil, nil, s.errTooLong()
 	}
-	_, err = s.svc.WriteFile(c.Request().Context(), actor(c), c.Param("id"), path, bytes.NewReader(p), agent.WriteOptions{Size: int64(len(p))})
-	if err != nil {
-		return err
+	content = &spool{dir: s.spoolDir, limit: s.content}
+	if _, err := content.Write(p); err != nil || content.cut {
+		content.close()
+		return nil, nil, errors.Join(err, errors.New("keep content: no room for it on this host"))
 	}
-	return writeJSON(c, http.StatusOK, writtenBody{string(path), ifNotText(path), len(p)})
+	return path, content, nil
 }
 
 // deleteFile: DELETE …/files?path=&recursive=.

@@ -20,7 +20,7 @@ type keyBody struct {
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`
 	TenantAdmin bool             `json:"tenant_admin" doc:"May administer its workspace: has members:manage or keys:manage. It implies nothing; the client enables its administrative part by it."`
-	Value       string           `json:"value"`        // masked; the client requires the field
+	Value       string           `json:"value"` // masked; the client requires the field
 	Permissions auth.Permissions `json:"permissions"`
 	Workspace   workspaceBody    `json:"workspace"`
 }
@@ -45,7 +45,9 @@ func (s *server) me(c echo.Context) error {
 }
 
 // administers tells the official client whether its administrative part is of any use; it grants nothing.
-func administers(ps auth.Permissions) bool { return ps.Has(auth.MembersManage) || ps.Has(auth.KeysManage) }
+func administers(ps auth.Permissions) bool {
+	return ps.Has(auth.MembersManage) || ps.Has(auth.KeysManage)
+}
 
 // masked keeps the part of a key that is not secret: "sg_" and 8 characters.
 func masked(secret string) string {

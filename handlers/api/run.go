@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -12,9 +11,8 @@ import (
 	"sandgate/sandbox/agent"
 )
 
-type executionBody struct {
-	Stdout    string  `json:"stdout"`
-	Stderr    string  `json:"stderr"`
+// execution is what is told of a command that has ended, beside its output.
+type execution struct {
 	ExitCode  int     `json:"exit_code"`
 	TimedOut  bool    `json:"timed_out"`
 	Truncated bool    `json:"truncated"`
@@ -26,23 +24,23 @@ type executionBody struct {
 }
 
 // collector keeps a command's output, up to the contract's limit for each stream whatever the sandbox sends.
-type collector struct {
-	stdout, stderr []byte
-	truncated      bool
+type collector struct{ stdout, stderr spool }
+
+func (s *server) collector() *collector {
+	return &collector{spool{dir: s.spoolDir, limit: agent.MaxOutput}, spool{dir: s.spoolDir, limit: agent.MaxOutput}}
 }
 
 // Stdout implements agent.Output.
-func (k *collector) Stdout(p []byte) error { k.stdout = k.keep(k.stdout, p); return nil }
+func (k *collector) Stdout(p []byte) error { _, err := k.stdout.Write(p); return err }
 
 // Stderr implements agent.Output.
-func (k *collector) Stderr(p []byte) error { k.stderr = k.keep(k.stderr, p); return nil }
+func (k *collector) Stderr(p []byte) error { _, err := k.stderr.Write(p); return err }
 
-func (k *collector) keep(have, p []byte) []byte {
-	if room := agent.MaxOutput - len(have); len(p) > room {
-		p, k.truncated = p[:room], true
-	}
-	return append(have, p...)
+func (k *collector) texts() []longText {
+	return []longText{{name: "stdout", from: &k.stdout}, {name: "stderr", from: &k.stderr}}
 }
+
+func (k *collector) close() { k.stdout.close(); k.stderr.close() }
 
 // outcome is how a call of the service ended.
 type outcome struct {
@@ -56,7 +54,8 @@ type outcome struct {
 func (s *server) runCommand(c echo.Context, spec agent.CommandSpec) error {
 	ctx, release := s.svc.Guard(c.Request().Context(), actor(c), auth.SandboxesRun)
 	defer release()
-	out := &collector{}
+	out := s.collector()
+	defer out.close()
 	results := make(chan outcome, 1)
 	a, id := actor(c), c.Param("id")
 	go func() {
@@ -71,19 +70,18 @@ func (s *server) runCommand(c echo.Context, spec agent.CommandSpec) error {
 		}
 		s.note(c, http.StatusOK, r.err)
 	}
-	b := executionBody{
-		Stdout: string(out.stdout), Stderr: string(out.stderr), ExitCode: r.exit.Code, TimedOut: r.exit.TimedOut,
-		Truncated: r.exit.Truncated || out.truncated, Duration: r.exit.Duration, ID: spec.ID,
+	b := execution{
+		ExitCode: r.exit.Code, TimedOut: r.exit.TimedOut, Truncated: r.exit.Truncated || out.stdout.cut || out.stderr.cut,
+		Duration: r.exit.Duration, ID: spec.ID,
 	}
 	if r.err != nil {
 		b.ExitCode, b.Code, b.Detail = lateExit(r.err), string(fault.KindOf(r.err)), fault.Public(r.err)
 	}
 	if !late {
-		return writeJSON(c, http.StatusOK, b)
+		c.Response().Header().Set(echo.HeaderContentType, "application/json")
+		c.Response().WriteHeader(http.StatusOK)
 	}
-	enc := json.NewEncoder(c.Response())
-	enc.SetEscapeHTML(false)
-	return enc.Encode(b)
+	return writeLong(c.Response(), out.texts(), b)
 }
 
 // await waits for the outcome and keeps the client waiting with it; late reports that the status is out.

@@ -69,7 +69,7 @@ var outside = map[string][]string{
 	"github.com/pressly/goose/":        {"internal/store"},
 	"github.com/labstack/echo/":        {"handlers", "handlers/api", "cmd/sandgate"},
 	"github.com/gorilla/":              {"auth/session"},
-	"github.com/coder/websocket":       {"internal/wsconn"},
+	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
 	"github.com/creack/pty":            {"sandbox/agent/guest"},
 	"github.com/hashicorp/yamux":       {"sandbox/agent", "sandbox/agent/guest"},

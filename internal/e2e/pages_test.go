@@ -84,12 +84,15 @@ func TestFirstHourInTheBrowser(t *testing.T) {
 	terminalInTheBrowser(p)
 	filesInTheBrowser(p)
 
-	p.line("clear; ls -la; python --version")
+	p.line(`mkdir -p notebooks && cp /usr/lib/os-release . && printf 'month,churn\n2026-09,0.031\n2026-10,0.027\n' >churn.csv; clear`)
+	p.line("uname -sr; python --version; ls -l; cat churn.csv")
 	p.sees(`^Python 3`)
-	p.keepAll("sandbox")
+	p.do(chromedp.Click(chromedp.CSS("button[data-refresh-files]")))
+	p.until("the table among the files", `document.querySelector("#files").innerText.includes("churn.csv")`)
 	if path := os.Getenv("SANDGATE_SCREENSHOT"); path != "" {
 		require.NoError(t, os.WriteFile(path, p.picture(), 0o644))
 	}
+	p.keepAll("sandbox")
 	list.keepAll("sandboxes")
 
 	killInTheBrowser(s, p, list, id)

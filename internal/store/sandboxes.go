@@ -121,8 +121,13 @@ func (s *Store) Steps(ctx context.Context, id sandbox.ID) ([]string, error) {
 	})
 }
 
-// idempotencyLife is how long a repeated create is recognised.
-const idempotencyLife = 24 * time.Hour
+const (
+	// idempotencyLife is how long a repeated create is recognised.
+	idempotencyLife = 24 * time.Hour
+	// idempotencyOrphan is after how long a key whose sandbox has no record yet is forgotten: the server crashed between
+	// the two.
+	idempotencyOrphan = 2 * time.Minute
+)
 
 // ClaimIdempotencyKey binds a key of a workspace to a request (its digest) and the sandbox that it will make. claimed
 // false: it was bound before, to the digest and the sandbox returned.
@@ -130,7 +135,8 @@ func (s *Store) ClaimIdempotencyKey(ctx context.Context, workspaceID, key, diges
 	claimed bool, haveDigest string, haveID sandbox.ID, err error,
 ) {
 	err = s.write(ctx, "claim idempotency key", func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE at < ?`, micros(at.Add(-idempotencyLife))); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM idempotency_keys WHERE at < ? OR
+			at < ? AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE id = sandbox_id)`, micros(at.Add(-idempotencyLife)), micros(at.Add(-idempotencyOrphan))); err != nil {
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO idempotency_keys (workspace_id, key, digest, sandbox_id, at) VALUES (?, ?, ?, ?, ?)

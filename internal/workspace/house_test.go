@@ -45,9 +45,17 @@ type gate struct {
 	mu     sync.Mutex
 	passed []approval.Action
 	refuse error
+	during func() // called once, by the next action that passes
 }
 
 func (g *gate) Pass(_ context.Context, _ auth.Actor, what approval.Action) error {
+	g.mu.Lock()
+	during := g.during
+	g.during = nil
+	g.mu.Unlock()
+	if during != nil {
+		during()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.passed = append(g.passed, what)

@@ -32,11 +32,13 @@ func (s *Service) claimCreate(ctx context.Context, a auth.Actor, o CreateOptions
 	if haveDigest != digest {
 		return prior, false, fault.New(fault.Conflict, "This Idempotency-Key was used for a different request.")
 	}
-	r, err := s.locate(ctx, a, string(haveID))
-	if err != nil {
+	r, err := s.locateEver(ctx, a, string(haveID))
+	switch missing := fault.Is(err, fault.NotFound); { // missing: its record is about to be written
+	case err != nil && !missing:
+		return prior, false, err
+	case r.Status == sandbox.Gone:
 		return prior, false, fault.New(fault.Conflict, "This Idempotency-Key made a sandbox that is gone.")
-	}
-	if r.Status == sandbox.Creating {
+	case missing || r.Status == sandbox.Creating:
 		return prior, false, fault.New(fault.Starting, "The sandbox of this Idempotency-Key is still being created.")
 	}
 	return s.shown(a, r), true, nil

@@ -110,7 +110,7 @@ func (s *Service) PersonActor(ctx context.Context, userID, sessionID, slug, addr
 	if err != nil {
 		return auth.Actor{}, err
 	}
-	a.Name = u.Email
+	a.Name, a.MakesPlaces = u.Email, u.Admin
 	if slug == "" {
 		return a, nil
 	}

@@ -64,7 +64,7 @@ func (c *Client) Attach(ctx context.Context, id string, since int64) (Attachment
 	defer cancel()
 	resp, err := c.do(short, k)
 	if err != nil {
-		return nil, err
+		return nil, c.late(ctx, short, k, err)
 	}
 	conn, ok := resp.Body.(io.ReadWriteCloser)
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {

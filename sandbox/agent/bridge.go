@@ -27,12 +27,13 @@ var ErrBridge = errors.New("the bridge to the sandbox's agent broke")
 const (
 	callTimeout  = 30 * time.Second // of a small call, answer included
 	dialTimeout  = 20 * time.Second
+	keepIdle     = 30 * time.Second // a bridge that nobody uses costs 10 MiB, a new one 50 ms
 	silence      = 45 * time.Second // in a stream that pings every 10 s
 	maxHeader    = 64 << 10
 	maxFailure   = 64 << 10
 	maxSmall     = 64 << 10
 	maxOneJSON   = 4 << 20  // a command with its text
-	maxListJSON  = 32 << 20 // 1000 entries with the longest names
+	maxListJSON  = 16 << 20 // 1000 entries with the longest names
 	maxBulk      = 8        // bulk bridges of one client at a time
 	inlineLimit  = 256 << 10
 	maxFollowers = 512 // calls of one client at a time
@@ -43,6 +44,8 @@ type bridge struct {
 	session *yamux.Session
 	http    *http.Transport
 	cancel  context.CancelFunc
+	calls   int         // in flight; guarded by the client's mu
+	idle    *time.Timer // closes it; guarded by the client's mu
 }
 
 func (b *bridge) close() {
@@ -69,28 +72,73 @@ func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.Canc
 			return nil, nil, ctx.Err()
 		}
 		// Only the text of the cause: a runtime's "not found" is no answer to what the caller asked of the agent.
-		return nil, nil, fmt.Errorf("dial agent: %w: %v", ErrBridge, err)
+		return nil, nil, fmt.Errorf("dial agent: %w: %s", ErrBridge, err.Error())
 	}
 	return Conn(rwc), cancel, nil
 }
 
+// acquire counts a call on the live bridge, so that it is not closed for idleness; release ends the count.
+func (c *Client) acquire() (b *bridge, release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b = c.bridge
+	if b == nil || b.session.IsClosed() {
+		return nil, nil
+	}
+	b.calls++
+	if b.idle != nil {
+		b.idle.Stop()
+	}
+	return b, sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if b.calls--; b.calls == 0 {
+			b.idle = time.AfterFunc(c.keepIdle, func() { c.closeIdle(b) })
+		}
+	})
+}
+
+func (c *Client) closeIdle(b *bridge) {
+	c.mu.Lock()
+	idle := b.calls == 0
+	if idle && c.bridge == b {
+		c.bridge = nil
+	}
+	c.mu.Unlock()
+	if idle {
+		b.close()
+	}
+}
+
 // current gives the live bridge or makes one; one dial at a time, and whoever waits for it may give up.
-func (c *Client) current(ctx context.Context) (*bridge, error) {
+func (c *Client) current(ctx context.Context) (*bridge, func(), error) {
+	for range 3 { // an agent that ends every bridge at once must not keep us dialling
+		if b, release := c.acquire(); b != nil {
+			return b, release, nil
+		}
+		if err := c.connect(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("bridge ends as it begins: %w", ErrBridge)
+}
+
+func (c *Client) connect(ctx context.Context) error {
 	select {
 	case c.dialing <- struct{}{}:
 		defer func() { <-c.dialing }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	c.mu.Lock()
-	b := c.bridge
+	live := c.bridge != nil && !c.bridge.session.IsClosed()
 	c.mu.Unlock()
-	if b != nil && !b.session.IsClosed() {
-		return b, nil
+	if live { // somebody else was as quick
+		return nil
 	}
 	conn, cancel, err := c.dialOne(ctx, false)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cfg := yamux.DefaultConfig()
 	cfg.LogOutput = io.Discard
@@ -103,7 +151,7 @@ func (c *Client) current(ctx context.Context) (*bridge, error) {
 	if err != nil {
 		cancel()
 		_ = conn.Close()
-		return nil, fmt.Errorf("agent session: %w", err)
+		return fmt.Errorf("agent session: %w", err)
 	}
 	go func() {
 		// The agent has no reason to open streams; one that does would fill our memory with them.
@@ -112,7 +160,7 @@ func (c *Client) current(ctx context.Context) (*bridge, error) {
 		}
 		cancel()
 	}()
-	b = &bridge{session: session, cancel: cancel, http: &http.Transport{
+	b := &bridge{session: session, cancel: cancel, http: &http.Transport{
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			s, err := session.OpenStream()
 			if err != nil {
@@ -135,7 +183,7 @@ func (c *Client) current(ctx context.Context) (*bridge, error) {
 	if old != nil {
 		old.close()
 	}
-	return b, nil
+	return nil
 }
 
 // drop forgets a bridge that does not answer.
@@ -181,18 +229,21 @@ func (k call) request(ctx context.Context) (*http.Request, error) {
 // is a fault, a broken bridge ErrBridge.
 func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 	for try := 0; ; try++ {
-		b, err := c.current(ctx)
+		b, release, err := c.current(ctx)
 		if err != nil {
 			return nil, err
 		}
 		r, err := k.request(ctx)
 		if err != nil {
+			release()
 			return nil, err
 		}
 		resp, err := b.http.RoundTrip(r)
 		if err == nil {
+			resp.Body = counted(resp.Body, release)
 			return good(resp)
 		}
+		release()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -207,6 +258,28 @@ func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 	}
 }
 
+// counted calls release when the body is closed. After an upgrade the body is written, too.
+func counted(body io.ReadCloser, release func()) io.ReadCloser {
+	if rwc, ok := body.(io.ReadWriteCloser); ok {
+		return countedConn{rwc, release}
+	}
+	return countedBody{body, release}
+}
+
+type countedBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b countedBody) Close() error { defer b.release(); return b.ReadCloser.Close() }
+
+type countedConn struct {
+	io.ReadWriteCloser
+	release func()
+}
+
+func (b countedConn) Close() error { defer b.release(); return b.ReadWriteCloser.Close() }
+
 // small does k within callTimeout and reads the answer into v (nil: none wanted), at most limit bytes.
 func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
 	short, cancel := context.WithTimeout(ctx, callTimeout)
@@ -215,16 +288,22 @@ func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
 	if err == nil {
 		err = readJSON(resp, limit, v)
 	}
-	if err != nil && ctx.Err() == nil && short.Err() != nil {
-		c.mu.Lock()
-		b := c.bridge
-		c.mu.Unlock()
-		if b != nil {
-			c.drop(b)
-		}
-		return fmt.Errorf("%s %s: no answer within %s: %w", k.method, k.path, callTimeout, ErrBridge)
+	return c.late(ctx, short, k, err)
+}
+
+// late makes of an err that came because short, a limit of ours within ctx, has passed what it is: a bridge that does not
+// answer, which nobody shall use again. Other errors stay.
+func (c *Client) late(ctx, short context.Context, k call, err error) error {
+	if err == nil || ctx.Err() != nil || short.Err() == nil {
+		return err
 	}
-	return err
+	c.mu.Lock()
+	b := c.bridge
+	c.mu.Unlock()
+	if b != nil {
+		c.drop(b)
+	}
+	return fmt.Errorf("%s %s: no answer in time: %w", k.method, k.path, ErrBridge)
 }
 
 func readJSON(resp *http.Response, limit int64, v any) error {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"sandgate/internal/fault"
 )
@@ -18,12 +19,14 @@ import (
 // ctx does: the client ends ctx when it has closed the bridge.
 type Dialer func(ctx context.Context, bulk bool) (io.ReadWriteCloser, error)
 
-// Client speaks to one sandbox's agent. It dials when first needed, keeps one multiplexed bridge, and dials again when
-// that breaks. Safe for concurrent use. Errors are fault errors where a person can act; a dead bridge is ErrBridge.
+// Client speaks to one sandbox's agent. It dials when first needed, keeps one multiplexed bridge while there is use for
+// it and 30 s longer, and dials again when that breaks. Safe for concurrent use. Errors are fault errors where a person can act; a dead bridge is ErrBridge.
 type Client struct {
 	dial    Dialer
 	dialing chan struct{} // a token: one dial at a time
 	bulk    chan struct{} // tokens of bulk bridges
+
+	keepIdle time.Duration
 
 	mu     sync.Mutex
 	bridge *bridge
@@ -31,7 +34,7 @@ type Client struct {
 
 // NewClient makes a client that is not connected yet.
 func NewClient(dial Dialer) *Client {
-	return &Client{dial: dial, dialing: make(chan struct{}, 1), bulk: make(chan struct{}, maxBulk)}
+	return &Client{dial: dial, dialing: make(chan struct{}, 1), bulk: make(chan struct{}, maxBulk), keepIdle: keepIdle}
 }
 
 // Close drops the bridge; running commands and terminals inside go on, and the next call dials again.

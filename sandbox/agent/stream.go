@@ -28,7 +28,8 @@ type follower struct {
 	id    string
 	out   Output
 	pos   [2]int64
-	begun bool // a frame came: the command exists
+	begun bool      // a frame came: the command exists
+	due   time.Time // when the agent must have ended it; zero: never
 }
 
 // outputError is an error of the Output, told from the bridge's.
@@ -44,6 +45,9 @@ func (c *Client) Run(ctx context.Context, spec CommandSpec, out Output) (Exit, e
 		return Exit{}, fmt.Errorf("command: %w", err)
 	}
 	f := &follower{id: spec.ID, out: out}
+	if spec.TimeoutMS > 0 {
+		f.due = time.Now().Add(time.Duration(spec.TimeoutMS)*time.Millisecond + overdue)
+	}
 	start := c.postJSON("/v1/commands", url.Values{"stream": {"1"}}, body)
 	exit, err := c.follow(ctx, f, &start)
 	if ctx.Err() != nil && (f.begun || !errors.As(err, new(*fault.Error))) {
@@ -96,7 +100,7 @@ func (c *Client) follow(ctx context.Context, f *follower, start *call) (Exit, er
 		if f.pos != before {
 			failures = 0
 		}
-		if failures++; failures > 4 {
+		if failures++; failures > 4 || !f.due.IsZero() && time.Now().After(f.due) {
 			return Exit{}, err
 		}
 		select {
@@ -107,6 +111,19 @@ func (c *Client) follow(ctx context.Context, f *follower, start *call) (Exit, er
 	}
 }
 
+// overdue is how long after a command's time-out its end may be awaited in silence: the agent gives its tree 10 s to die.
+// A variable for tests.
+var overdue = 15 * time.Second
+
+// patience is how long the agent may be silent. One that was stopped or replaced by the guest shall not hold a command
+// far beyond its time-out; one that still sends, to a slow reader, may.
+func (f *follower) patience() time.Duration {
+	if f.due.IsZero() {
+		return silence
+	}
+	return min(silence, max(overdue, time.Until(f.due)))
+}
+
 func (f *follower) query() url.Values {
 	return url.Values{"stdout": {strconv.FormatInt(f.pos[0], 10)}, "stderr": {strconv.FormatInt(f.pos[1], 10)}}
 }
@@ -114,7 +131,7 @@ func (f *follower) query() url.Values {
 func (c *Client) followOnce(ctx context.Context, k call, f *follower) (Exit, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	quiet := time.AfterFunc(silence, cancel) // the first answer comes at once, or nothing does
+	quiet := time.AfterFunc(f.patience(), cancel) // the first answer comes at once, or nothing does
 	resp, err := c.do(ctx, k)
 	quiet.Stop()
 	if err != nil {
@@ -126,6 +143,7 @@ func (c *Client) followOnce(ctx context.Context, k call, f *follower) (Exit, err
 	defer resp.Body.Close()
 	fr := &frameReader{r: bufio.NewReaderSize(resp.Body, 16<<10), limit: MaxFrame, stop: cancel}
 	for {
+		fr.wait = f.patience()
 		t, p, err := fr.next()
 		if err != nil {
 			return Exit{}, err
@@ -179,14 +197,15 @@ func (f *follower) take(t FrameType, p []byte) error {
 type frameReader struct {
 	r     *bufio.Reader
 	limit uint32
-	stop  func() // ends the stream when it is silent; nil: silence is fine
+	stop  func() // ends the stream when it is silent for wait; nil: silence is fine
+	wait  time.Duration
 	buf   []byte
 }
 
 // next gives a frame; the payload is valid until the next call. A stream that ends is ErrBridge.
 func (f *frameReader) next() (FrameType, []byte, error) {
 	if f.stop != nil {
-		t := time.AfterFunc(silence, f.stop)
+		t := time.AfterFunc(f.wait, f.stop)
 		defer t.Stop()
 	}
 	var head [5]byte
@@ -232,7 +251,7 @@ func (c *Client) Logs(ctx context.Context, id string, stdoutFrom, stderrFrom int
 			err = fmt.Errorf("agent: an exit among logs")
 		}
 		if !errors.Is(err, ErrBridge) || try > 0 {
-			return nil, nil, cmd, err
+			return nil, nil, cmd, c.late(ctx, short, k, err)
 		}
 	}
 }

@@ -147,22 +147,12 @@ func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*ht
 		}
 		return nil, fmt.Errorf("%s %s: %w: %w", k.method, k.path, ErrBridge, err)
 	}
-	resp.Body = &bulkBody{resp.Body, free}
+	resp.Body = countedBody{resp.Body, free}
 	resp, err = good(resp)
 	if err != nil {
 		free()
 	}
 	return resp, err
-}
-
-type bulkBody struct {
-	io.ReadCloser
-	free func()
-}
-
-func (b *bulkBody) Close() error {
-	defer b.free()
-	return b.ReadCloser.Close()
 }
 
 // ReadFile opens a regular file for reading from offset, at most length bytes (-1: to the end). What is above 256 KiB
@@ -208,7 +198,7 @@ func (c *Client) readInline(ctx context.Context, k call) (info FileInfo, text []
 	defer cancel()
 	resp, err := c.do(short, k)
 	if err != nil {
-		return info, nil, false, err
+		return info, nil, false, c.late(ctx, short, k, err)
 	}
 	defer resp.Body.Close()
 	if info, err = infoOf(resp); err != nil {
@@ -307,18 +297,30 @@ type upload struct {
 	err   error // valid once done
 }
 
+// Read gives the last bytes of an announced length only when the source has no more: with them the agent would take the
+// upload for a good one.
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
 	if u.exact {
-		if u.left -= int64(n); u.left < 0 {
-			err = fault.New(fault.BadRequest, "The upload is longer than announced; the old file is untouched.")
+		if u.left -= int64(n); u.left == 0 && err == nil {
+			var more [1]byte
+			var k int
+			for k == 0 && err == nil {
+				k, err = u.r.Read(more[:])
+			}
+			u.left -= int64(k)
+		}
+		switch {
+		case u.left < 0:
+			n, err = 0, fault.New(fault.BadRequest, "The upload is longer than announced; the old file is untouched.")
+		case errors.Is(err, io.EOF) && u.left > 0:
+			n, err = 0, fault.New(fault.BadRequest, "The upload ended before its announced length; the old file is untouched.")
+		case err != nil && !errors.Is(err, io.EOF):
 			n = 0
-		} else if err == io.EOF && u.left > 0 {
-			err = fault.New(fault.BadRequest, "The upload ended before its announced length; the old file is untouched.")
 		}
 	}
 	if err != nil {
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			u.err = err
 		}
 		u.done.Store(true)

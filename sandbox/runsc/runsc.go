@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -234,10 +235,14 @@ type state struct {
 	Started bool       `json:"started"`
 }
 
-// load reads the state; fs.ErrNotExist when there is none, or when it is of an earlier boot.
+// load reads the state; fs.ErrNotExist when there is none, when it is torn (the host lost power), or of an earlier boot.
 func (r *Runtime) load(id sandbox.ID) (state, error) {
 	var st state
-	if err := readJSON(r.stateFile(id), &st); err != nil {
+	err := readJSON(r.stateFile(id), &st)
+	if _, torn := errors.AsType[*json.SyntaxError](err); torn {
+		return state{}, fs.ErrNotExist
+	}
+	if err != nil {
 		return state{}, err
 	}
 	if st.Boot != r.boot || st.ID != id {

@@ -77,6 +77,7 @@ func TestMalformedMessagesDoNoHarm(t *testing.T) {
 	}
 	w.types("alive")
 	r.until(func() bool { return r.f.typed() == "alive" }, "input")
+	r.until(func() bool { return w.notices("bad_message") > 0 && w.notices("bad_signal") > 0 }, "notices")
 	require.Equal(t, 1, w.notices("bad_message"))
 	require.Equal(t, 1, w.notices("bad_signal"))
 	require.Empty(t, r.f.signals)
@@ -167,7 +168,7 @@ func TestOnInputIsToldNowAndThen(t *testing.T) {
 func TestInterruptSkipsTheFlood(t *testing.T) {
 	for _, signal := range []bool{false, true} {
 		r := newRig(t)
-		r.hub.times.driverStop, r.hub.times.skipMost = 50*time.Millisecond, 500*time.Millisecond
+		r.hub.times.driverStop, r.hub.times.skipMost = 50*time.Millisecond, soon
 		w := r.opened(typist, func(c *fakeConn) { c.silent = true })
 		flood := strings.Repeat("y\r\n", 1<<20)
 		r.f.prints(flood)

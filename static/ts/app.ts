@@ -1,7 +1,6 @@
 // What every page loads. Pages work without it: everything here makes them quicker or livelier.
 import "./htmx";
 import "htmx-ext-sse";
-import "idiomorph/htmx";
 import { startDialogs } from "./dialog";
 import { startFiles } from "./files";
 import { startLive } from "./live";

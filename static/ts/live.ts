@@ -103,6 +103,12 @@ export function startLive(): void {
 			source.close();
 			ended((e as MessageEvent<string>).data);
 		});
+		source.addEventListener("status", (e) => {
+			// A page that was made before the sandbox ran has no terminal and no files on it.
+			const page = find("[data-sandbox]");
+			if (page && !page.hasAttribute("data-running") && JSON.parse((e as MessageEvent<string>).data) === "running")
+				location.reload();
+		});
 		source.addEventListener("ptys", (e) => {
 			document.dispatchEvent(new CustomEvent("ptys", { detail: JSON.parse((e as MessageEvent<string>).data) }));
 		});

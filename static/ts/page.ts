@@ -116,7 +116,8 @@ export function startPage(): void {
 			event.preventDefault();
 			box.focus();
 			box.select();
-		} else if (event.key === "n" && document.body.dataset.base) {
+		} else if (event.key === "n" && document.body.dataset.base && !find("[data-sandbox]")) {
+			// Not beside a terminal: letters typed a moment before it has the focus must do nothing.
 			event.preventDefault();
 			void openDialog(`${document.body.dataset.base}/sandboxes/new`);
 		} else if (event.key === "?") {

@@ -8,6 +8,7 @@ function set(width: number): void {
 	const most = Math.max(least, innerWidth * 0.5);
 	const w = Math.round(Math.min(most, Math.max(least, width)));
 	find("[data-split]")?.style.setProperty("--files-w", `${w}px`);
+	find("[data-grip]")?.setAttribute("aria-valuenow", String(w));
 	try {
 		localStorage.setItem(key, String(w));
 	} catch {

@@ -33,10 +33,9 @@ function show(which: string, focus = true): void {
 	if (preview) preview.hidden = which !== "preview";
 	if (none) none.hidden = which !== "";
 	for (const tab of all(".tabs .tab")) {
-		const button = find("[role=tab]", tab);
+		const button = find("[data-tab]", tab);
 		const is = which === (tab.dataset.pty ?? "preview");
-		button?.setAttribute("aria-selected", String(is));
-		if (button) button.tabIndex = is ? 0 : -1;
+		button?.setAttribute("aria-pressed", String(is));
 	}
 	const s = shown.get(which);
 	s?.handle?.fit();
@@ -62,7 +61,7 @@ async function showTerminal(id: string, focus = true): Promise<void> {
 		show(id, false);
 		try {
 			const terminal = await import("./terminal");
-			const name = find("[role=tab]", tabOf(id) ?? document)?.textContent ?? "Terminal";
+			const name = find("[data-tab]", tabOf(id) ?? document)?.textContent ?? "Terminal";
 			entry.handle = terminal.mount(place, { url: `${base()}/ptys/${id}/ws`, canType: canRun(), name });
 		} catch {
 			shown.delete(id);
@@ -73,7 +72,7 @@ async function showTerminal(id: string, focus = true): Promise<void> {
 		pane.addEventListener("sandgate:new-terminal", () => void open());
 		pane.addEventListener("sandgate:terminal-title", (e) => {
 			// A program chose it: it is a hint on the tab, never its name.
-			const tab = find("[role=tab]", tabOf(id) ?? document);
+			const tab = find("[data-tab]", tabOf(id) ?? document);
 			const title = e instanceof CustomEvent ? String(e.detail.title) : "";
 			if (tab && tabOf(id)) tab.title = title;
 		});
@@ -89,8 +88,8 @@ function addTab(p: Pty): void {
 	tab.dataset.pty = p.id;
 	const button = document.createElement("button");
 	button.type = "button";
-	button.setAttribute("role", "tab");
-	button.setAttribute("aria-selected", "false");
+	button.dataset.tab = "";
+	button.setAttribute("aria-pressed", "false");
 	button.textContent = `Terminal ${numbered}`;
 	tab.append(button);
 	if (canRun()) {
@@ -179,7 +178,7 @@ export function startTerminals(): void {
 	page = find("[data-sandbox]");
 	if (!page) return;
 	numbered = all(".tab[data-pty]").length;
-	on("click", ".tab[data-pty] [role=tab]", (_, button) => {
+	on("click", ".tab[data-pty] [data-tab]", (_, button) => {
 		const id = button.closest<HTMLElement>(".tab")?.dataset.pty;
 		if (id) void showTerminal(id);
 	});
@@ -191,9 +190,9 @@ export function startTerminals(): void {
 		const id = form.closest<HTMLElement>(".tab")?.dataset.pty;
 		if (id) void close(id);
 	});
-	on("keydown", "[role=tablist] [role=tab]", (event, tab) => {
+	on("keydown", "[data-tabs] [data-tab]", (event, tab) => {
 		if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
-		const tabs = all(".tabs .tab:not([hidden]) [role=tab]");
+		const tabs = all(".tabs .tab:not([hidden]) [data-tab]");
 		const to = tabs[(tabs.indexOf(tab) + (event.key === "ArrowRight" ? 1 : -1) + tabs.length) % tabs.length];
 		to?.focus();
 	});
@@ -214,6 +213,7 @@ export function startTerminals(): void {
 		show("preview", false);
 		return;
 	}
-	if (all(".tab[data-pty]").length > 0) showAny();
+	// Who comes to this page comes to type, unless they are somewhere else on it already.
+	if (all(".tab[data-pty]").length > 0) showAny(document.activeElement === document.body);
 	else if (canRun() && page.hasAttribute("data-running")) void open();
 }

@@ -37,7 +37,6 @@ type command struct {
 	exit      *agent.Exit
 	ended     time.Time
 	delivered time.Time // when a reader has had everything up to the exit; zero before
-	timedOut  bool
 }
 
 // reader is a follower's place in both streams.
@@ -77,7 +76,7 @@ func (s *Server) place(cwd, user, id string, env map[string]string, pty bool) (a
 		return a, nil, fault.Field("cwd", "is not a directory in the sandbox")
 	}
 	return a, &syscall.ProcAttr{
-		Dir: cwd, Env: vars,
+		Dir: cwd, Env: append(vars, "PWD="+cwd), // spares the shell a walk to find out
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: a.credential()},
 	}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sandgate/internal/fault"
+	"sandgate/internal/testenv"
 	"sandgate/sandbox/agent"
 )
 
@@ -97,9 +98,7 @@ func TestCommandSurroundings(t *testing.T) {
 }
 
 func TestCommandUser(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: starts commands as other users")
-	}
+	testenv.Root(t) // starts commands as other users
 	client, _ := newAgent(t)
 	for user, want := range map[string]string{"": "0:0", "daemon": "1:1", "1234": "1234:1234", "1234:5": "1234:5"} {
 		var out output

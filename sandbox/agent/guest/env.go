@@ -82,6 +82,7 @@ func (s *Server) environ(a account, own map[string]string, id string, pty bool) 
 		}
 		vars[k] = v
 	}
+	delete(vars, "PWD") // follows from where the job starts
 	vars[markVar] = id
 	out := make([]string, 0, len(vars))
 	for k, v := range vars {

@@ -34,15 +34,14 @@ func (a key) compare(b key) int {
 
 // lister collects one page of a walk in which a directory's entries follow the directory itself.
 type lister struct {
-	s       *Server
-	ctx     context.Context
-	limit   int
-	page    []agent.FileInfo
-	last    []key // place of the page's last entry
-	total   int
-	more    bool
-	walked  int
-	partial bool
+	s      *Server
+	ctx    context.Context
+	limit  int
+	page   []agent.FileInfo
+	last   []key // place of the page's last entry
+	total  int
+	more   bool
+	walked int
 }
 
 // list gives the page of dir after cursor.

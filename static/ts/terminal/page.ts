@@ -19,7 +19,7 @@ export function button(text: string, title: string, act: () => void): HTMLButton
 	const b = element("button", { type: "button", class: "tty-btn" }, text);
 	if (title !== "") {
 		b.title = title;
-		if (text.length < 3) b.setAttribute("aria-label", title);
+		if (text.length < 3) b.setAttribute("aria-label", `${text} ${title}`);
 	}
 	b.addEventListener("click", act);
 	return b;
