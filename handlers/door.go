@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -111,11 +112,13 @@ func (s *Server) sessionState(v *visit) error {
 	return v.JSON(http.StatusOK, map[string]bool{"signed_in": true})
 }
 
+var newPasswordHint = fmt.Sprintf("At least %d characters; 15 or more are better.", auth.PasswordMinRunes)
+
 func setupPage(v *visit, token string) views.Setup {
 	return views.Setup{
 		Shell: v.shell("Welcome", ""), Token: token,
 		Email:     ui.Field{Name: "email", Label: "E-mail"},
-		Password:  ui.Field{Name: "password", Label: "Password", Hint: "At least 8 characters; 15 or more are better."},
+		Password:  ui.Field{Name: "password", Label: "Password", Hint: newPasswordHint},
 		Workspace: ui.Field{Name: "workspace", Label: "Name of the first workspace", Value: "Research", Hint: "Sandboxes, members and keys belong to a workspace."},
 	}
 }
@@ -137,7 +140,7 @@ func (s *Server) setup(v *visit) error {
 	if sentence, fields, ok := wrongIn(err); ok {
 		p := setupPage(v, f.Token)
 		p.Email.Value, p.Workspace.Value, p.RunCode, p.Wrong = f.Email, f.WorkspaceName, f.RunCode, sentence
-		p.Email.Wrong, p.Password.Wrong, p.Workspace.Wrong = fields["email"], fields["password"], anyOf(fields, "workspace", "workspace_name", "name")
+		p.Email.Wrong, p.Password.Wrong, p.Workspace.Wrong = fields["email"], fields["password"], fields["name"]
 		return v.render(http.StatusUnprocessableEntity, p.Page())
 	}
 	if err != nil {
@@ -148,15 +151,6 @@ func (s *Server) setup(v *visit) error {
 		to += "/new"
 	}
 	return v.enter(user, to)
-}
-
-func anyOf(fields map[string]string, names ...string) string {
-	for _, n := range names {
-		if fields[n] != "" {
-			return fields[n]
-		}
-	}
-	return ""
 }
 
 func (s *Server) inviteForm(v *visit) error {
@@ -179,7 +173,7 @@ func staleInvitation(err error) error {
 func invitePage(v *visit, token, email, into, role string, run, hasAccount bool) views.Invite {
 	p := views.Invite{
 		Shell: v.shell("Join "+display(into), ""), Token: token, Email: email, Into: display(into), Role: role, Run: run, HasAccount: hasAccount,
-		Password: ui.Field{Name: "password", Label: "Choose a password", Hint: "At least 8 characters; 15 or more are better."},
+		Password: ui.Field{Name: "password", Label: "Choose a password", Hint: newPasswordHint},
 	}
 	if hasAccount {
 		p.Password.Label, p.Password.Hint = "Your password", "You have an account here already; this is its password."

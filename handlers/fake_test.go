@@ -125,8 +125,8 @@ func (f *fake) InvitationByToken(_ context.Context, token string) (workspace.Inv
 }
 
 func (f *fake) AcceptInvitation(_ context.Context, _, password, _, _ string) (auth.User, auth.Workspace, error) {
-	if len(password) < 8 {
-		return auth.User{}, auth.Workspace{}, fault.Field("password", "must have 8 characters or more")
+	if len(password) < auth.PasswordMinRunes {
+		return auth.User{}, auth.Workspace{}, fault.Field("password", "must have %d characters or more", auth.PasswordMinRunes)
 	}
 	return auth.User{ID: "tom"}, f.workspace, nil
 }

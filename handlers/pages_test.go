@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -225,6 +226,7 @@ func TestSetup(t *testing.T) {
 	f.needSetup = true
 	n := tree(t, ask(h, "GET", "/setup?token=x", nil, "who", ""))
 	require.Equal(t, "x", attr(one(t, n, "input[name=token]"), "value"))
+	require.Equal(t, strconv.Itoa(auth.PasswordMinRunes), attr(one(t, n, "input[name=password]"), "minlength"), "the browser asks for what the service does")
 	for _, a := range one(t, n, "input[name=run]").Attr {
 		require.NotEqual(t, "checked", a.Key, "running code is never granted by default")
 	}

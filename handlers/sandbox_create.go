@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -114,7 +115,7 @@ func (s *Server) sandboxCreate(v *visit) error {
 		p := v.newSandbox(v.FormValue)
 		p.Wrong, p.Key = sentence, sandbox.RandomID("form")
 		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env} {
-			f.Wrong = anyOf(fields, f.Name, "resources."+f.Name)
+			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name])
 		}
 		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Env.Wrong != ""
 		return v.renderForm(http.StatusUnprocessableEntity, p)

@@ -151,11 +151,11 @@ func (p Setup) Page() templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = ui.Text(p.Password, templ.Attributes{"type": "password", "autocomplete": "new-password", "required": true, "minlength": "8"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = ui.Text(p.Password, templ.Attributes{"type": "password", "autocomplete": "new-password", "required": true, "minlength": "10"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = ui.Text(p.Workspace, templ.Attributes{"required": true, "maxlength": "80"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = ui.Text(p.Workspace, templ.Attributes{"required": true, "maxlength": "60"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -289,7 +289,7 @@ func (p Invite) Page() templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = ui.Text(p.Password, templ.Attributes{"type": "password", "autocomplete": "new-password", "required": true, "minlength": "8", "autofocus": true}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = ui.Text(p.Password, templ.Attributes{"type": "password", "autocomplete": "new-password", "required": true, "minlength": "10", "autofocus": true}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1018,7 +1018,7 @@ func (p Account) Page() templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = ui.Text(p.NewName, templ.Attributes{"required": true, "maxlength": "80"}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = ui.Text(p.NewName, templ.Attributes{"required": true, "maxlength": "60"}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -151,5 +151,4 @@ type Account struct {
 	CanCreate  bool
 	NewName    ui.Field
 	Workspaces []ui.Link
-	Refused    string // from a workspace's page: why it could not be shown
 }

@@ -17,7 +17,6 @@ type Sandbox struct {
 	Activity  []ActivityLine
 	AllURL    string // the sandbox's whole activity, "" without the right to it
 	Snippet   string
-	Refused   string // why files could not be read
 }
 
 // SandboxHead is its name and state; live.

@@ -21,31 +21,30 @@ var own = map[string][]string{
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/image":       {"internal/fault"},
-	"sandbox/netjail":     {"internal/fault"},
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
-	"internal/approval": {"auth", "internal/fault"},
+	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
-	// The store implements interfaces that others declare, so it imports those who declare them, and nobody imports it but cmd.
-	"internal/store": {"auth", "auth/session", "internal/audit", "internal/fault", "internal/workspace", "sandbox"},
+	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
+	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},
 
-	"internal/webhost": {"internal/fault"}, // names and origins this server answers to
+	"internal/webhost": {},
 	"internal/wsconn":  {"internal/fault", "internal/webhost"},
 
 	// Handlers see values of sandbox (ids, records, frames), never what acts on one: see TestHandlersActThroughTheService.
 	"handlers": {
-		"auth", "auth/session", "handlers/api", "internal/audit", "internal/fault", "internal/httpstatus",
+		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
+		"auth", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
@@ -54,11 +53,11 @@ var own = map[string][]string{
 	"static":   {},
 
 	"cmd/sandgate":       {"*"}, // wires everything
-	"cmd/sandgate-agent": {"internal/fault", "sandbox/agent", "sandbox/agent/guest"},
+	"cmd/sandgate-agent": {"sandbox/agent", "sandbox/agent/guest"},
 
 	"internal/archtest": {},
 	"internal/testenv":  {},
-	"internal/e2e":      {"sandbox/sandboxtest", "internal/testenv"},
+	"internal/e2e":      {}, // tests only
 	"bench":             {}, // measures from outside
 }
 
@@ -67,7 +66,7 @@ var outside = map[string][]string{
 	"database/sql":                     {"internal/store"},
 	"modernc.org/sqlite":               {"internal/store"},
 	"github.com/pressly/goose/":        {"internal/store"},
-	"github.com/labstack/echo/":        {"handlers", "handlers/api", "cmd/sandgate"},
+	"github.com/labstack/echo/":        {"handlers", "handlers/api"},
 	"github.com/gorilla/":              {"auth/session"},
 	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
@@ -76,7 +75,7 @@ var outside = map[string][]string{
 	"github.com/opencontainers/":       {"sandbox/runsc"},
 	"github.com/a-h/templ":             {"views", "views/ui", "handlers"},
 	"github.com/alecthomas/kong":       {"cmd/sandgate"},
-	"os/exec":                          {"sandbox/runsc", "sandbox/image", "sandbox/netjail", "sandbox/agent/guest", "cmd/sandgate", "internal/testenv", "internal/e2e", "bench"},
+	"os/exec":                          {"sandbox/runsc", "sandbox/image", "internal/testenv", "bench"},
 	"gvisor.dev/":                      {}, // built as a program in a module of its own
 	"github.com/sirupsen/logrus":       {},
 	"log":                              {"sandbox/agent/guest"}, // log/slog everywhere; the guest only discards what net/http says
@@ -126,12 +125,25 @@ func outsideRule(pkg, imp string) string {
 
 // acts are the names that do something to a sandbox: for internal/workspace and cmd alone.
 var acts = map[string][]string{
-	"sandgate/sandbox":       {"Manager", "NewManager", "Runtime", "Records"},
+	"sandgate/sandbox":       {"Manager", "New", "Runtime", "Records"},
 	"sandgate/sandbox/agent": {"Client", "NewClient", "Dialer", "Attachment"},
 	"sandgate/sandbox/term":  {"Hub", "NewHub", "AttachFunc"},
 }
 
 func TestHandlersActThroughTheService(t *testing.T) {
+	declared := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for name := range f.ast.Scope.Objects {
+			declared["sandgate/"+f.pkg+"."+name] = true
+		}
+	}
+	for pkg, names := range acts {
+		for _, name := range names {
+			if !declared[pkg+"."+name] {
+				t.Errorf("%s.%s is not there: the rule about it holds for nothing", pkg, name)
+			}
+		}
+	}
 	for _, f := range goFiles(t) {
 		if f.test || f.pkg != "handlers" && f.pkg != "handlers/api" {
 			continue
@@ -139,6 +151,26 @@ func TestHandlersActThroughTheService(t *testing.T) {
 		for _, use := range f.qualified() {
 			if slices.Contains(acts[use.importPath], use.name) {
 				t.Errorf("%s:%d: handlers reach sandboxes through internal/workspace only, not through %s.%s", f.path, use.line, use.importPath, use.name)
+			}
+		}
+	}
+}
+
+// starts are the ways to start a process beside os/exec, which the table above rations.
+var starts = map[string][]string{
+	"os":      {"StartProcess"},
+	"syscall": {"Exec", "ForkExec", "StartProcess"},
+}
+
+// Inside a sandbox the agent starts what it is told to; on the host nobody starts anything that way.
+func TestOnlyTheAgentStartsProcessesByHand(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.test || f.pkg == "sandbox/agent/guest" {
+			continue
+		}
+		for _, use := range f.qualified() {
+			if slices.Contains(starts[use.importPath], use.name) {
+				t.Errorf("%s:%d: %s may not start processes by %s.%s", f.path, use.line, f.pkg, use.importPath, use.name)
 			}
 		}
 	}

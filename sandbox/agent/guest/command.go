@@ -190,10 +190,8 @@ func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration
 	}
 	attr.Files = []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}
 
-	path, name := shell()
 	c.started = now()
-	// What begins with a dash is a command too, not an option of the shell.
-	pid, done, err := s.children.start(path, []string{name, "-c", "--", c.spec.Command}, attr)
+	pid, done, err := s.startLine(c.spec.Command, attr)
 	if err != nil {
 		return fail(err)
 	}
