@@ -118,7 +118,7 @@ func (s *Server) routes() []route {
 	}
 	if s.o.API != nil {
 		api := echo.WrapHandler(s.o.API)
-		for _, m := range []string{get, http.MethodHead, post, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions} {
+		for _, m := range []string{get, http.MethodHead, post, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, echo.RouteNotFound} { // the last is every other
 			table = append(table, route{method: m, path: "/v1", public: "API keys, judged there", raw: api},
 				route{method: m, path: "/v1/*", public: "API keys, judged there", raw: api})
 		}

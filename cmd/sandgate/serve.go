@@ -27,6 +27,8 @@ type serveCmd struct {
 	Hosts          []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
 	TrustedProxies []string `help:"Networks whose X-Forwarded-For is believed, comma-separated." env:"SANDGATE_TRUSTED_PROXIES" placeholder:"CIDR"`
 	Mirror         string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
+	RateLimit      float64  `help:"Calls a second that one API key may make on average, twice that in a burst; 0: no limit." env:"SANDGATE_RATE_LIMIT" default:"500" placeholder:"N"`
+	OpenCalls      int      `help:"Calls that one API key may have open at once, streams and terminals counted; 0: no limit." env:"SANDGATE_OPEN_CALLS" default:"256" placeholder:"N"`
 	LogJSON        bool     `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
 
@@ -157,7 +159,13 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, add
 			return nil, fmt.Errorf("--trusted-proxies: %w", err)
 		}
 	}
-	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, SpoolDir: ps.dir.path})
+	if c.RateLimit < 0 || c.RateLimit > 0 && c.RateLimit < 0.1 || c.OpenCalls < 0 {
+		return nil, errors.New("--rate-limit must be 0 or at least 0.1, and --open-calls 0 or more")
+	}
+	rest, err := api.New(api.Options{
+		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, RateLimit: c.RateLimit, MaxOpen: c.OpenCalls,
+		SpoolDir: ps.dir.path,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package api owns the REST face under /v1: JSON only, API keys only, JSON errors only. It must never read a cookie as a
-// sign-in, decide a permission on its own, or reach a sandbox other than through the service that it is given.
+// Package api owns the REST face under /v1, and the document that describes it: JSON only, API keys only, JSON errors only.
+// It must never read a cookie as a sign-in, decide a permission on its own, or reach a sandbox other than through the service that it is given.
 package api
 
 import (
@@ -78,8 +78,18 @@ type Terminals interface {
 	ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error
 }
 
+// Admin administers the workspace that a key is of.
+type Admin interface {
+	CreateWorkspace(ctx context.Context, a auth.Actor, name string) (auth.Workspace, error)
+	CreateKey(ctx context.Context, a auth.Actor, f workspace.KeyForm) (key auth.Key, secret string, err error)
+	Keys(ctx context.Context, a auth.Actor) ([]auth.Key, error)
+	RevokeKey(ctx context.Context, a auth.Actor, id string) error
+	Members(ctx context.Context, a auth.Actor) ([]auth.Member, error)
+}
+
 // Service is what the REST face asks for; workspace.Service is one.
 type Service interface {
+	Admin
 	Keys
 	Sandboxes
 	Commands
@@ -100,6 +110,12 @@ type Options struct {
 	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
 	KeepAlive time.Duration
+	// RateLimit is how many calls a second one key may make on average, with twice that in a burst; 0: no limit.
+	RateLimit float64
+	// MaxOpen is how many calls one key may have open at once, streams and terminals counted; 0: no limit.
+	MaxOpen int
+	// BodyPatience is how long a body may bring nothing, or a JSON body less than bodyStep, before it is given up; 0: 15 s.
+	BodyPatience time.Duration
 	// SpoolDir is where long answers wait for their end, in files without names; "": the system's place for such.
 	SpoolDir string
 }
@@ -116,6 +132,9 @@ type server struct {
 	names     *webhost.Names
 	content   int64
 	life      context.Context // ends when the server stops
+	limits    *limits
+	patience  time.Duration
+	doc       *document
 	spoolDir  string
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
@@ -129,6 +148,10 @@ func New(o Options) (http.Handler, error) {
 		return nil, errors.New("api: a logger and names are required")
 	}
 	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
+	s.limits, s.patience = newLimits(o.RateLimit, o.MaxOpen), o.BodyPatience
+	if s.patience == 0 {
+		s.patience = 15 * time.Second
+	}
 	s.spoolDir, s.heavy = o.SpoolDir, make(chan struct{}, heavyCalls)
 	if s.life = o.Life; s.life == nil {
 		s.life = context.Background()
@@ -142,6 +165,10 @@ func New(o Options) (http.Handler, error) {
 	if s.keepAlive == 0 {
 		s.keepAlive = 25 * time.Second
 	}
+	var err error
+	if s.doc, err = newDocument(s.routes()); err != nil {
+		return nil, err
+	}
 	return s.echo(), nil
 }
 
@@ -152,6 +179,9 @@ func (s *server) echo() *echo.Echo {
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(s.identify) // before routing, so that a path without a route bears the id and headers too
 	e.Use(s.recovered, s.authenticate, refuseMethod)
+	for path, h := range s.open() {
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, h)
+	}
 	for _, r := range s.routes() {
 		h := s.permit(r)
 		e.Add(r.method, r.path, h)

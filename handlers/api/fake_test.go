@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
@@ -337,6 +338,9 @@ type bench struct {
 	f   *fake
 	url string
 	log *lockedBuffer
+
+	mu   sync.Mutex
+	body *object // that the last call read
 }
 
 func start(t *testing.T, change ...func(*Options)) *bench {
@@ -350,6 +354,9 @@ func start(t *testing.T, change ...func(*Options)) *bench {
 	}
 	h, err := New(o)
 	require.NoError(t, err)
+	router, ok := h.(*echo.Echo)
+	require.True(t, ok)
+	router.Use(b.spying)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	b.url = srv.URL

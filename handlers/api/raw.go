@@ -194,7 +194,9 @@ func (s *server) putRaw(c echo.Context) error {
 	if err := refuseApprovalID(c); err != nil {
 		return err
 	}
-	info, err := s.svc.WriteFile(r.Context(), actor(c), c.Param("id"), p, r.Body, o)
+	// Any pace will do, as long as something comes.
+	in := &patient{r: r.Body, rc: http.NewResponseController(c.Response().Writer), step: 1, patience: s.patience}
+	info, err := s.svc.WriteFile(r.Context(), actor(c), c.Param("id"), p, in, o)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,10 @@ var (
 	read   = []auth.Permission{auth.SandboxesRead}
 	run    = []auth.Permission{auth.SandboxesRun}
 	end    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
+
+	members = []auth.Permission{auth.MembersManage}
+	keys    = []auth.Permission{auth.KeysManage}
+	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
 
 // socketPath is the one websocket: its refusals are close codes, after the upgrade.
@@ -78,5 +82,17 @@ func (s *server) routes() []route {
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
 		// Who may not look on is told by the service, with a close code.
 		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
+
+		{http.MethodGet, "/v1/admin/groups", "workspace.list", house, false, s.groups},
+		{http.MethodPost, "/v1/admin/groups", "workspace.create", members, false, s.createGroup},
+		{http.MethodDelete, "/v1/admin/groups/:group", "workspace.delete", members, false, s.deleteGroup},
+		{http.MethodPost, "/v1/admin/groups/:group/api-keys", "key.create", keys, false, s.addGroupKey},
+		{http.MethodGet, "/v1/admin/system-keys", "key.list", keys, false, s.systemKeys},
+		{http.MethodPost, "/v1/admin/system-keys", "key.create", keys, false, s.createSystemKey},
+		{http.MethodDelete, "/v1/admin/system-keys/:key", "key.revoke", keys, false, s.deleteSystemKey},
+		{http.MethodGet, "/v1/admin/users", "member.list", members, false, s.users},
+		{http.MethodGet, "/v1/admin/roles", "role.list", house, false, s.roles},
+		{http.MethodPost, "/v1/admin/roles", "role.create", members, false, s.createRole},
+		{http.MethodDelete, "/v1/admin/roles/:role", "role.delete", members, false, s.deleteRole},
 	}
 }
