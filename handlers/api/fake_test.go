@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -373,6 +374,27 @@ type answer struct {
 
 func (b *bench) do(method, path, body string, header ...string) answer {
 	b.t.Helper()
+	resp := b.send(method, path, body, header...)
+	defer func() { _ = resp.Body.Close() }()
+	p, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(p), err}
+}
+
+// glance is do for streams that never end: it hangs up after the first event.
+func (b *bench) glance(method, path, body string, header ...string) answer {
+	b.t.Helper()
+	resp := b.send(method, path, body, header...)
+	defer func() { _ = resp.Body.Close() }()
+	if resp.Header.Get("Content-Type") != eventStream {
+		p, err := io.ReadAll(resp.Body)
+		return answer{resp.StatusCode, resp.Header, string(p), err}
+	}
+	first, err := bufio.NewReader(resp.Body).ReadString('\n')
+	return answer{resp.StatusCode, resp.Header, first, err}
+}
+
+func (b *bench) send(method, path, body string, header ...string) *http.Response {
+	b.t.Helper()
 	r, err := http.NewRequest(method, b.url+path, strings.NewReader(body))
 	require.NoError(b.t, err)
 	r.Header.Set("X-API-Key", fullKey)
@@ -388,9 +410,7 @@ func (b *bench) do(method, path, body string, header ...string) answer {
 	}
 	resp, err := http.DefaultClient.Do(r)
 	require.NoError(b.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	p, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, string(p), err}
+	return resp
 }
 
 // lockedBuffer is a buffer that a server writes while a test reads.

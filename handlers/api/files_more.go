@@ -20,6 +20,14 @@ type hitBody struct {
 	Text string `json:"text,omitempty"` // of that line
 }
 
+// searchBody is a page of what was found.
+type searchBody struct {
+	Entries []hitBody `json:"entries"`
+	Cursor  *string   `json:"cursor" doc:"Goes on from here; null when all was searched."`
+	Stopped *string   `json:"stopped" doc:"What ended the page early: limit, time, entries or bytes."`
+	Partial int       `json:"partial" doc:"Files and directories that could not be searched whole."`
+}
+
 // searchFiles: GET …/files/search?path=&name=&content=&limit=&cursor=. A page may end early, with a cursor to go on from.
 func (s *server) searchFiles(c echo.Context) error {
 	p, err := queryPath(c)
@@ -62,12 +70,7 @@ func (s *server) searchFiles(c echo.Context) error {
 	for _, h := range page.Hits {
 		entries = append(entries, hitBody{toEntry(h.FileInfo), h.Line, string(h.Text)})
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Entries []hitBody `json:"entries"`
-		Cursor  *string   `json:"cursor"`
-		Stopped *string   `json:"stopped"` // what ended the page early
-		Partial int       `json:"partial"` // files and directories that could not be searched whole
-	}{entries, orNull(page.Cursor), orNull(page.Stopped), page.Partial})
+	return writeJSON(c, http.StatusOK, searchBody{entries, orNull(page.Cursor), orNull(page.Stopped), page.Partial})
 }
 
 // changeBody is one event of a watch.
@@ -166,6 +169,13 @@ func archiveFormat(c echo.Context) (string, error) {
 	return "", fault.Field("format", "must be one of tar, zip")
 }
 
+// unpackedBody tells what an archive became, and where.
+type unpackedBody struct {
+	Path    string `json:"path"`
+	PathB64 []byte `json:"path_b64,omitempty"`
+	agent.Unpacked
+}
+
 // unpack: PUT …/files/archive?path=&format=, the body being the archive. All of it is unpacked, or nothing.
 func (s *server) unpack(c echo.Context) error {
 	p, err := queryPath(c)
@@ -187,9 +197,5 @@ func (s *server) unpack(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Path    string `json:"path"`
-		PathB64 []byte `json:"path_b64,omitempty"`
-		agent.Unpacked
-	}{string(p), ifNotText(p), u})
+	return writeJSON(c, http.StatusOK, unpackedBody{string(p), ifNotText(p), u})
 }

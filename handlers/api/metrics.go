@@ -22,6 +22,18 @@ type sampleBody struct {
 	DiskBytes   *int64   `json:"disk_bytes"` // of the writable layer; null when unknown
 }
 
+// historyBody are readings, oldest first.
+type historyBody struct {
+	Items []sampleBody `json:"items"`
+	Grain int          `json:"grain" doc:"Seconds between two readings."`
+}
+
+// sampleEvent is a reading as an event of a stream.
+type sampleEvent struct {
+	Type string `json:"type"` // "sample"
+	sampleBody
+}
+
 func toSample(m workspace.Sample) sampleBody {
 	b := sampleBody{At: stamp(m.At), CPUSeconds: m.CPUSeconds, MemoryBytes: m.MemoryBytes, PIDs: m.PIDs}
 	if m.Cores >= 0 {
@@ -60,10 +72,7 @@ func (s *server) metricsHistory(c echo.Context) error {
 	for _, m := range list {
 		items = append(items, toSample(m))
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Items []sampleBody `json:"items"`
-		Grain int          `json:"grain"` // seconds between two readings
-	}{items, int(workspace.MetricsGrain.Seconds())})
+	return writeJSON(c, http.StatusOK, historyBody{items, int(workspace.MetricsGrain.Seconds())})
 }
 
 // metricsStream: GET …/metrics/stream?interval=. One reading at once, then one every so many seconds.
@@ -88,11 +97,7 @@ func (s *server) metricsStream(c echo.Context) error {
 				m.Cores = (m.CPUSeconds - last.CPUSeconds) / d // finer than since the last kept reading
 			}
 			last = m
-			err = send(struct {
-				Type string `json:"type"`
-				sampleBody
-			}{"sample", toSample(m)})
-			if err != nil {
+			if err := send(sampleEvent{"sample", toSample(m)}); err != nil {
 				return err
 			}
 			select {
@@ -141,18 +146,13 @@ func (s *server) patchSandbox(c echo.Context) error {
 		return err
 	}
 	var p workspace.SandboxPatch
+	label, metadata := o.line("label", maxLabel), o.texts("metadata", maxMetadata, 256, 1024)
 	if _, there := o.raw["label"]; there {
-		label := o.line("label", maxLabel)
 		p.Label = &label
 	}
 	if _, there := o.raw["metadata"]; there {
-		if p.Metadata = o.texts("metadata", maxMetadata, 256, 1024); p.Metadata == nil {
+		if p.Metadata = metadata; metadata == nil {
 			p.Metadata = map[string]string{}
-		}
-	}
-	for _, name := range []string{"idle_timeout", "max_lifetime", "keep_while_busy", "resources", "network", "approval"} {
-		if o.has(name) {
-			o.fail(name, later)
 		}
 	}
 	if len(o.raw) == 0 {

@@ -140,6 +140,7 @@ func (b *builder) mend(t reflect.Type) {
 		}
 	}
 	slices.Sort(s.Required)
+	s.Required = slices.Compact(s.Required) // the registry knows embedded types that are exported
 }
 
 // add describes one row.
@@ -235,9 +236,21 @@ func (b *builder) response(a reply) *huma.Response {
 		r.Content[a.media] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
 	}
 	if a.media == eventStream { // which has no schema as a whole
-		r.Content[a.media] = &huma.MediaType{Extensions: map[string]any{"x-event": b.schema(of[event]())}}
+		r.Content[a.media] = &huma.MediaType{Extensions: map[string]any{"x-event": b.events(a.events)}}
 	}
 	return r
+}
+
+// events describes the data of one event: a command's unless said otherwise.
+func (b *builder) events(kinds []reflect.Type) *huma.Schema {
+	if len(kinds) == 0 {
+		return b.schema(of[event]())
+	}
+	var s huma.Schema
+	for _, t := range kinds {
+		s.AnyOf = append(s.AnyOf, b.schema(t))
+	}
+	return &s
 }
 
 func answerHeaders(more ...string) map[string]*huma.Param {

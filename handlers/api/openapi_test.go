@@ -1,8 +1,10 @@
 package api
 
 import (
+	"archive/tar"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -114,7 +116,10 @@ func TestDocumentAndPageNeedNoKey(t *testing.T) {
 
 // samples are a query and a body that a call takes; for those that need one.
 var samples = map[string]struct{ query, body string }{
-	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"metadata":{"team":"x"},"resources":{"cpu":1},"persistent":false}`},
+	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"persistent":false}`},
+	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"}}`},
+	"GET /v1/sandboxes/:id/metrics/history":      {"?since=2026-01-02T03:04:05Z", ""},
+	"GET /v1/sandboxes/:id/metrics/stream":       {"?interval=60", ""},
 	"POST /v1/sandboxes/:id/commands":            {"", `{"command":"true","timeout":5}`},
 	"POST /v1/sandboxes/:id/commands/:cmd/stdin": {"", `{"data":"x","eof":true}`},
 	"POST /v1/sandboxes/:id/commands/:cmd/kill":  {"", `{"signal":"TERM"}`},
@@ -128,11 +133,34 @@ var samples = map[string]struct{ query, body string }{
 	"GET /v1/sandboxes/:id/files/raw":            {"?path=/work/a", ""},
 	"PUT /v1/sandboxes/:id/files/raw":            {"?path=/work/b", "bytes"},
 	"GET /v1/sandboxes/:id/files/archive":        {"?path=/work/a", ""},
+	"PUT /v1/sandboxes/:id/files/archive":        {"?path=/work/c", oneFile},
+	"GET /v1/sandboxes/:id/files/search":         {"?path=/work/a&limit=5&name=*", ""},
+	"GET /v1/sandboxes/:id/files/watch":          {"?path=/work/&recursive=true", ""},
+	"POST /v1/sandboxes/:id/files/copy":          {"", `{"source":"/work/a","destination":"/work/c"}`},
+	"POST /v1/sandboxes/:id/files/chmod":         {"", `{"path":"/work/a","mode":"0600"}`},
 	"POST /v1/sandboxes/:id/ptys":                {"", `{"cols":80}`},
 	"POST /v1/admin/groups":                      {"", `{"name":"lab","description":null}`},
 	"POST /v1/admin/groups/:group/api-keys":      {"", `{"name":"k","tenant_admin":false}`},
 	"POST /v1/admin/system-keys":                 {"", `{"name":"k","permissions":["sandboxes:read"],"tenant_admin":false}`},
 	"POST /v1/admin/roles":                       {"", `{"name":"r","permissions":{"sandboxes:run":true},"description":null}`},
+}
+
+// oneFile is an archive.
+var oneFile = func() string {
+	var b strings.Builder
+	w := tar.NewWriter(&b)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "f", Mode: 0o644}), w.Close()); err != nil {
+		panic(err)
+	}
+	return b.String()
+}()
+
+// endless are the streams that their clients end.
+var endless = map[string]bool{
+	"/v1/sandboxes/:id/metrics/stream": true,
+	"/v1/sandboxes/:id/events":         true,
+	"/v1/events":                       true,
+	"/v1/sandboxes/:id/files/watch":    true,
 }
 
 // fill puts ids that the fake knows into a path.
@@ -165,7 +193,11 @@ func TestAnswersFitTheDocument(t *testing.T) {
 				if r.method == http.MethodPut {
 					content = octets
 				}
-				a := b.do(r.method, try.path+try.query, try.body, "X-API-Key", try.key, "Content-Type", content)
+				ask := b.do
+				if endless[r.path] {
+					ask = b.glance
+				}
+				a := ask(r.method, try.path+try.query, try.body, "X-API-Key", try.key, "Content-Type", content)
 				check(t, loaded, r, try.path+try.query, a)
 				if try.name == "good" && a.status != 403 {
 					require.Less(t, a.status, 400, "%s", a.body)

@@ -5,6 +5,8 @@ import (
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"sandgate/sandbox/agent"
 )
 
 // operation is what the document says of a call beyond its row in the table.
@@ -30,6 +32,7 @@ type reply struct {
 	about   string
 	json    reflect.Type // nil: media, or no body
 	media   string
+	events  []reflect.Type // the data of an event each, where media is a stream of them
 	headers []string
 }
 
@@ -37,6 +40,11 @@ func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 func ok[T any](about string) []reply {
 	return []reply{{status: http.StatusOK, about: about, json: of[T]()}}
+}
+
+// stream is the answer of a call that tells what happens for as long as its client listens.
+func stream[T any](about string) []reply {
+	return []reply{{status: http.StatusOK, about: about + noticeAbout, media: eventStream, events: []reflect.Type{of[T](), of[notice]()}}}
 }
 
 func bound(f float64) *float64 { return &f }
@@ -74,6 +82,7 @@ const (
 	octets      = "application/octet-stream"
 	eventStream = "text/event-stream"
 	eventsAbout = "Server-sent events; the data of each is one Event."
+	noticeAbout = " A ping is to be ignored; the last is end, or error with code and detail."
 )
 
 // operations has an entry for every row of the table, by method and path. A test fails for a row without one.
@@ -92,6 +101,27 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes":        {tag: "sandboxes", summary: "List sandboxes", about: "Of the workspace, newest first.", answers: ok[[]sandboxBody]("A bare array.")},
 	"GET /v1/sandboxes/:id":    {tag: "sandboxes", summary: "Describe a sandbox", answers: ok[sandboxBody]("The sandbox.")},
 	"DELETE /v1/sandboxes/:id": {tag: "sandboxes", summary: "Kill a sandbox", about: "Its files go with it. A success for one that is gone already. sandboxes:run kills one's own, sandboxes:manage anyone's.", answers: ok[doneBody]("It is gone.")},
+	"PATCH /v1/sandboxes/:id": {
+		tag: "sandboxes", summary: "Change label and metadata", about: "At least one of them. sandboxes:run changes one's own sandbox, sandboxes:manage anyone's.",
+		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+
+	"GET /v1/sandboxes/:id/metrics": {tag: "metrics and events", summary: "Read the meters", about: "The limits are the sandbox's resources.", answers: ok[sampleBody]("One reading."), refusals: []int{409}},
+	"GET /v1/sandboxes/:id/metrics/history": {
+		tag: "metrics and events", summary: "Read the meters of the last hour", about: "Oldest first; kept in memory.",
+		query: []param{{
+			name: "since", about: "Readings after this time; all unless given.",
+			schema: huma.Schema{Type: "string", Pattern: `^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))?$`, MaxLength: length(35)},
+		}},
+		answers: ok[historyBody]("The readings."), refusals: []int{409, 422},
+	},
+	"GET /v1/sandboxes/:id/metrics/stream": {
+		tag: "metrics and events", summary: "Follow the meters", about: "One reading at once, then one every interval.",
+		query:   []param{{name: "interval", about: "Seconds.", schema: whole(1, 60, 1)}},
+		answers: stream[sampleEvent]("A reading in each event."), refusals: []int{422},
+	},
+	"GET /v1/sandboxes/:id/events": {tag: "metrics and events", summary: "Follow a sandbox", about: "What happens to it and in it from now on. It ends after the sandbox.", answers: stream[eventBody]("First ready, then what happens.")},
+	"GET /v1/events":               {tag: "metrics and events", summary: "Follow the workspace", about: "What happens in all of its sandboxes from now on.", answers: stream[eventBody]("First ready, then what happens.")},
 
 	"POST /v1/sandboxes/:id/commands": {
 		tag: "commands", summary: "Run a command", about: "With Accept: text/event-stream it is told as it happens; with background it is answered at once. A command that fails is a 200.",
@@ -151,6 +181,30 @@ var operations = map[string]operation{
 		tag: "files", summary: "Read a directory as an archive", query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "zip")}),
 		answers: []reply{{status: http.StatusOK, about: "The archive.", media: octets, headers: []string{"Content-Disposition"}}}, refusals: []int{400, 409, 422},
 	},
+	"PUT /v1/sandboxes/:id/files/archive": {
+		tag: "files", summary: "Unpack an archive", about: "The body, a tar or zip, below a directory: all of it or nothing. Files that are there are replaced.",
+		query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "zip")}), media: octets,
+		answers: ok[unpackedBody]("What it became."), refusals: []int{409, 413, 422},
+	},
+	"GET /v1/sandboxes/:id/files/search": {
+		tag: "files", summary: "Search below a directory", about: "By name, by content or by both: one must be given. Links are not followed. A page may end early, with a cursor to go on from.",
+		query: with(
+			pathQuery,
+			param{name: "name", about: "A glob over the last part of a path.", schema: huma.Schema{Type: "string", MaxLength: length(agent.MaxPattern), Pattern: `^[^/\x00]*$`}},
+			param{name: "content", about: "Bytes that a file holds, at most 4096, percent-encoded.", schema: huma.Schema{Type: "string", MaxLength: length(agent.MaxNeedle)}},
+			param{name: "content_b64", about: "The same in base64.", schema: huma.Schema{Type: "string", ContentEncoding: "base64"}},
+			param{name: "limit", schema: whole(1, 1000, 200)},
+			param{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", MaxLength: length(8192)}},
+		),
+		answers: ok[searchBody]("A page of what was found."), refusals: []int{409, 422},
+	},
+	"GET /v1/sandboxes/:id/files/watch": {
+		tag: "files", summary: "Watch a directory", about: "What changes in it from now on. Links are not followed.",
+		query:   with(pathQuery, param{name: "recursive", about: "Also all below it.", schema: huma.Schema{Type: "boolean"}}),
+		answers: stream[changeBody]("First ready, then what changes."), refusals: []int{422},
+	},
+	"POST /v1/sandboxes/:id/files/copy":  {tag: "files", summary: "Copy a file or directory", about: "With all that is in it. Never replaces what is at the destination.", body: of[moveRequest](), answers: ok[entryBody]("The copy."), refusals: []int{409}},
+	"POST /v1/sandboxes/:id/files/chmod": {tag: "files", summary: "Change permission bits", body: of[chmodRequest](), answers: ok[entryBody]("The file."), refusals: []int{409}},
 
 	"POST /v1/sandboxes/:id/ptys":        {tag: "terminals", summary: "Open a terminal", body: of[terminalRequest](), answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/ptys":         {tag: "terminals", summary: "List terminals", answers: ok[[]terminalBody]("A bare array."), refusals: []int{409}},

@@ -17,7 +17,7 @@ type createRequest struct {
 	Persistent    bool              `json:"persistent,omitempty" doc:"Only false in this version."`
 	PlatformKey   bool              `json:"platform_key,omitempty" doc:"Only false in this version."`
 	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Only true in this version."`
-	Secrets       map[string]string `json:"secrets,omitempty" doc:"Only empty in this version."`
+	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`
 	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" doc:"Only null in this version."`
 	MaxLifetime   *int              `json:"max_lifetime,omitempty" nullable:"true" doc:"Only null in this version."`
 	SnapshotID    *string           `json:"snapshot_id,omitempty" nullable:"true" doc:"Only null in this version."`
@@ -43,6 +43,12 @@ type approvalRequest struct {
 	Terminal string `json:"terminal,omitempty" enum:"allow,ask,deny"`
 	Network  string `json:"network,omitempty" enum:"allow,ask,deny"`
 	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
+}
+
+// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of the two must be there; null empties.
+type patchRequest struct {
+	Label    string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
+	Metadata map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
 }
 
 // commandRequest is the body of POST …/commands.
@@ -84,12 +90,19 @@ type pathRequest struct {
 	PathB64 string `json:"path_b64,omitempty" encoding:"base64"`
 }
 
-// moveRequest is the body of POST …/move. Each path must be there in one of its forms.
+// moveRequest is the body of POST …/move and …/copy. Each path must be there in one of its forms.
 type moveRequest struct {
 	Source         string `json:"source,omitempty" pattern:"^/[^\\x00]*$" minLength:"1" maxLength:"4095"`
 	SourceB64      string `json:"source_b64,omitempty" encoding:"base64"`
 	Destination    string `json:"destination,omitempty" pattern:"^/[^\\x00]*$" minLength:"1" maxLength:"4095"`
 	DestinationB64 string `json:"destination_b64,omitempty" encoding:"base64"`
+}
+
+// chmodRequest is the body of POST …/chmod. One of the paths must be there.
+type chmodRequest struct {
+	Path    string `json:"path,omitempty" pattern:"^/[^\\x00]*$" minLength:"1" maxLength:"4095"`
+	PathB64 string `json:"path_b64,omitempty" encoding:"base64"`
+	Mode    string `json:"mode" pattern:"^[0-7]{3,4}$" minLength:"3" maxLength:"4" doc:"Octal digits: 0644."`
 }
 
 // terminalRequest is the body of POST …/ptys.
