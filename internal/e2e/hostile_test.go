@@ -37,7 +37,8 @@ func TestEndlessOutputIsCut(t *testing.T) {
 	before := s.memoryMB()
 	var e executionJSON
 	api.ok("POST", "/v1/sandboxes/"+id+"/commands", map[string]any{
-		"command": "head -c 64M /dev/zero | tr '\\0' x >/tmp/x; for i in {1..160}; do cat /tmp/x; done; echo done >&2; exit 3", "timeout": 110}, &e)
+		"command": "head -c 64M /dev/zero | tr '\\0' x >/tmp/x; for i in {1..160}; do cat /tmp/x; done; echo done >&2; exit 3", "timeout": 110,
+	}, &e)
 	require.True(t, e.Truncated)
 	require.Len(t, e.Stdout, 16<<20)
 	require.Equal(t, "done\n", e.Stderr, "it went on to its end")
