@@ -31,15 +31,15 @@ func CheckNewPassword(password, email string) error {
 	local, _, _ := strings.Cut(strings.ToLower(email), "@")
 	switch {
 	case len(password) > PasswordMaxBytes:
-		return fault.Field("password", "Use at most %d bytes.", PasswordMaxBytes)
+		return fault.Field("password", "may have at most %d bytes", PasswordMaxBytes)
 	case !utf8.ValidString(password):
-		return fault.Field("password", "It is not valid text.")
+		return fault.Field("password", "is not valid text")
 	case utf8.RuneCountInString(password) < PasswordMinRunes:
-		return fault.Field("password", "Use at least %d characters.", PasswordMinRunes)
+		return fault.Field("password", "needs at least %d characters", PasswordMinRunes)
 	case strings.Count(password, password[:1]) == len(password), isCommon(lower):
-		return fault.Field("password", "Many people use this one, so it is guessed first. Choose another.")
+		return fault.Field("password", "is one that many people use, so it is guessed first; choose another")
 	case email != "" && (lower == strings.ToLower(email) || lower == local):
-		return fault.Field("password", "It must not be your e-mail address.")
+		return fault.Field("password", "must not be your e-mail address")
 	}
 	return nil
 }

@@ -11,8 +11,6 @@ run=(
   /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring # what the image's packages are signed with
   /etc/ssl/certs/ca-certificates.crt:ca-certificates
   git:git
-  ip:iproute2
-  nft:nftables
   mount:mount
 )
 test=(

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"sandgate/internal/fault"
 	"sandgate/sandbox/image"
 	"sandgate/sandbox/runsc"
 )
@@ -169,6 +170,15 @@ func (c *imageRm) Run(e *env) error {
 	images, err := image.Open(c.Cache)
 	if err != nil {
 		return err
+	}
+	if img, err := images.Get(c.Name); err == nil {
+		used, err := runsc.UsesImage(img.Rootfs)
+		if err != nil {
+			return err
+		}
+		if used {
+			return fault.New(fault.Conflict, "Sandboxes on this host stand on the image %s; kill them first.", c.Name)
+		}
 	}
 	return images.Remove(e.ctx, c.Name)
 }

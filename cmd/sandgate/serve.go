@@ -18,6 +18,7 @@ import (
 	"sandgate/handlers/mcp"
 	"sandgate/internal/webhost"
 	"sandgate/sandbox/image"
+	"sandgate/sandbox/runsc"
 )
 
 type serveCmd struct {
@@ -194,15 +195,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
-		if st := ps.images.State("base"); st.Status == image.Ready && !st.Outdated {
-			return
-		}
-		logger.Info("building the image", "image", "base")
-		if _, err := ps.images.Build(ctx, "base", image.Options{Mirror: c.Mirror}); err != nil && ctx.Err() == nil {
-			logger.Error("build the image", "image", "base", "cause", err.Error())
-			return
-		}
-		logger.Info("image ready", "image", "base")
+		c.keepImage(ctx, ps, logger)
 	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
@@ -220,6 +213,23 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 		}
 	}()
 	return func() { <-done; <-done; <-done }
+}
+
+// keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.
+func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger) {
+	if st := ps.images.State("base"); st.Status != image.Ready || st.Outdated {
+		logger.Info("building the image", "image", "base")
+		if _, err := ps.images.Build(ctx, "base", image.Options{Mirror: c.Mirror}); err != nil {
+			if ctx.Err() == nil {
+				logger.Error("build the image", "image", "base", "cause", err.Error())
+			}
+			return
+		}
+		logger.Info("image ready", "image", "base")
+	}
+	if err := ps.images.Prune(ctx, runsc.UsesImage); err != nil && ctx.Err() == nil {
+		logger.Warn("prune images", "cause", err.Error())
+	}
 }
 
 // greet prints where the server is, and the first sign-in link until somebody used it.

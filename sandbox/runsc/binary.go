@@ -37,8 +37,8 @@ func Check(ctx context.Context, path string) error {
 	defer cancel()
 	cmd := exec.CommandContext(limited, path, "--version")
 	cmd.WaitDelay = time.Second
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}
-	var out tail
+	cmd.Env = bareEnv()
+	var out head
 	cmd.Stdout = &out
 	err := cmd.Run()
 	const mend = "\"sandgate setup\" builds the right one."
@@ -62,6 +62,9 @@ func Check(ctx context.Context, path string) error {
 	}
 	return nil
 }
+
+// bareEnv is the environment of every runsc: nothing of ours, which could change what it does.
+func bareEnv() []string { return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"} }
 
 // Path is where Ensure keeps the program.
 func Path(cacheDir string) string { return filepath.Join(cacheDir, "runsc-"+Version, "runsc") }

@@ -53,7 +53,7 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 type bridge struct {
 	in, out *os.File
 	cmd     *exec.Cmd
-	stderr  *tail
+	stderr  *head
 	once    sync.Once
 	reaped  chan struct{}
 }
@@ -77,10 +77,10 @@ func (r *Runtime) startBridge(ctx context.Context, args []string) (_ *bridge, er
 			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
 		}
 	}
-	b := &bridge{in: inW, out: outR, stderr: &tail{}, reaped: make(chan struct{})}
+	b := &bridge{in: inW, out: outR, stderr: &head{}, reaped: make(chan struct{})}
 	b.cmd = exec.Command(r.o.Binary, args...)
 	b.cmd.Dir = "/"
-	b.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "GOMAXPROCS=2"}
+	b.cmd.Env = append(bareEnv(), "GOMAXPROCS=2")
 	b.cmd.Stdin, b.cmd.Stdout, b.cmd.Stderr = inR, outW, b.stderr
 	b.cmd.WaitDelay = time.Second
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -139,31 +139,31 @@ func (b *bridge) Close() error {
 	return nil
 }
 
-// tail keeps the first bytes of a program's complaints.
-type tail struct {
+// head keeps the first bytes of what a program says; the rest is dropped.
+type head struct {
 	mu sync.Mutex
 	b  []byte
 }
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p[:min(len(p), 1024-len(t.b))]...)
+func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.b = append(h.b, p[:min(len(p), 1024-len(h.b))]...)
 	return len(p), nil
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.b)
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return string(h.b)
 }
 
-// answers opens a bridge and closes it as soon as the agent's socket accepted it, or says why it did not.
+// answers starts a bridge with nothing to say, and gives nil when the agent's socket took it.
 func (r *Runtime) answers(ctx context.Context, id sandbox.ID) error {
 	cmd := exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")...)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}
+	cmd.Env = bareEnv()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// Its stdin is empty, so the bridge ends at once; success means that the sandbox could start a program.
+	// Its stdin is empty, so it ends at once; success means that the sandbox could start a program.
 	return cmd.Run()
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,7 +127,7 @@ func (c *cgroups) kill(ctx context.Context, leaf string) error {
 				continue
 			}
 			// Asked again with the process held: the pid may have become another's meanwhile.
-			if again, err := c.procs(leaf); err == nil && contains(again, pid) {
+			if again, err := c.procs(leaf); err == nil && slices.Contains(again, pid) {
 				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 				live++
 			}
@@ -135,15 +136,6 @@ func (c *cgroups) kill(ctx context.Context, leaf string) error {
 		}
 		return live == 0, nil
 	})
-}
-
-func contains(list []int, v int) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }
 
 // remove takes the leaf out of every hierarchy; a group that just emptied is busy for a moment.
@@ -168,7 +160,7 @@ func (c *cgroups) remove(ctx context.Context, leaf string) error {
 	return errors.Join(errs...)
 }
 
-// removeParent takes the installation's own group away; false while leaves are in it.
+// removeParent takes the installation's own group away; the kernel refuses while leaves are in it.
 func (c *cgroups) removeParent() {
 	for _, h := range c.mounts {
 		_ = unix.Rmdir(filepath.Join(h.dir, c.parent()))

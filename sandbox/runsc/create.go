@@ -36,7 +36,7 @@ func (r *Runtime) steps(spec sandbox.Spec, img image.Image) []hostStep {
 	return []hostStep{
 		{"directories", func(context.Context) error { return r.makeDirs(spec, img) }, r.removeDirs},
 		{"cgroup", func(context.Context) error { return r.cg.make(r.name(id), spec.Resources) }, r.removeCgroup},
-		{"runsc create", func(ctx context.Context) error { return r.runCreate(ctx, spec, img) }, r.removeProcesses},
+		{"runsc create", func(ctx context.Context) error { return r.runCreate(ctx, spec) }, r.removeProcesses},
 		{"verify limits", func(context.Context) error { return r.verify(id) }, nil},
 		{"runsc start", func(ctx context.Context) error { return r.runStart(ctx, spec) }, nil},
 	}
@@ -167,7 +167,7 @@ func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
 	return os.WriteFile(filepath.Join(r.bundle(spec.ID), "config.json"), b, 0o600)
 }
 
-func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, img image.Image) error {
+func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec) error {
 	args := append(r.sandboxFlags(spec), "create", "--bundle="+r.bundle(spec.ID), string(spec.ID))
 	if err := r.call(ctx, createLimit, spec.ID, args...); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, img image.Im
 	if err != nil {
 		return err
 	}
-	return writeJSON(r.stateFile(spec.ID), state{ID: spec.ID, Boot: r.boot, Sentry: sentry, Gofer: gofer, Rootfs: img.Rootfs}, 0o600)
+	return writeJSON(r.stateFile(spec.ID), state{ID: spec.ID, Boot: r.boot, Sentry: sentry, Gofer: gofer}, 0o600)
 }
 
 // pids reads the two processes of a sandbox from runsc's state and pins them by their start times.
@@ -237,7 +237,7 @@ func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, 
 	log := filepath.Join(r.dir(id), "runsc.log")
 	cmd := exec.CommandContext(ctx, r.o.Binary, append([]string{"--log=" + log, "--log-format=json"}, args...)...)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent"}
+	cmd.Env = bareEnv()
 	// In a group of its own, so that ^C in the server's terminal does not reach it; killed with the server, so that no
 	// half-made sandbox goes on growing after a crash.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -319,33 +319,8 @@ func (r *Runtime) removeCgroup(ctx context.Context, id sandbox.ID) error {
 // removeDirs removes the sandbox's directory. Nothing is ever mounted in it on the host's side; if something is all the
 // same, it is unmounted first, because removing through a mount would delete what is behind it.
 func (r *Runtime) removeDirs(_ context.Context, id sandbox.ID) error {
-	mounts, err := mountsBelow(r.dir(id))
-	if err != nil {
+	if err := unmountBelow(r.dir(id)); err != nil {
 		return err
 	}
-	var errs []error
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(mounts[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", mounts[i], err))
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
 	return os.RemoveAll(r.dir(id))
-}
-
-// mountsBelow lists the mount points in a directory, itself included, in the order they were made.
-func mountsBelow(dir string) ([]string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 4 && (f[4] == dir || strings.HasPrefix(f[4], dir+"/")) {
-			out = append(out, f[4])
-		}
-	}
-	return out, nil
 }

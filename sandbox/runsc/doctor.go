@@ -170,7 +170,10 @@ func toolCheck(tools ...string) error {
 
 func spaceCheck(dir string, want int64) error {
 	free := image.FreeBytes(dir)
-	if free >= 0 && free < want {
+	if free < 0 {
+		return okDetail("not known: " + dir + " is not there yet")
+	}
+	if free < want {
 		return fmt.Errorf("%d MiB free in %s, %d wanted", free>>20, dir, want>>20)
 	}
 	return okDetail(fmt.Sprintf("%d GiB free", free>>30))

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -47,20 +49,32 @@ func (r *Runtime) leaveHost() error {
 		return err
 	}
 	r.cg.removeParent()
-	mounts, err := mountsBelow(r.instDir())
+	// Beside the tmpfs itself: runsc pins an empty network namespace for its file servers inside it.
+	if err := unmountBelow(r.instDir()); err != nil {
+		return err
+	}
+	err = os.RemoveAll(r.instDir())
+	_ = os.Remove(r.o.RunDir) // stays while other installations use it
+	return err
+}
+
+// unmountBelow unmounts everything in a directory, itself included, the newest mount first.
+func unmountBelow(dir string) error {
+	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	var errs []error
-	// In reverse: runsc pins an empty network namespace for its file servers inside the tmpfs.
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(mounts[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", mounts[i], err))
+	var mounts []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && (f[4] == dir || strings.HasPrefix(f[4], dir+"/")) {
+			mounts = append(mounts, f[4])
 		}
 	}
-	if len(errs) == 0 {
-		errs = append(errs, os.RemoveAll(r.instDir()))
-		_ = os.Remove(r.o.RunDir) // stays while other installations use it
+	var errs []error
+	for _, m := range slices.Backward(mounts) {
+		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", m, err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -117,10 +131,5 @@ func (r *Runtime) found(processes bool) ([]sandbox.ID, error) {
 			}
 		}
 	}
-	out := make([]sandbox.ID, 0, len(ids))
-	for id := range ids {
-		out = append(out, id)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
-	return out, nil
+	return slices.Sorted(maps.Keys(ids)), nil
 }

@@ -58,7 +58,6 @@ var instPattern = regexp.MustCompile(`^[a-z0-9]{4}$`)
 const (
 	createLimit = 45 * time.Second
 	startLimit  = 30 * time.Second
-	dialLimit   = 30 * time.Second
 )
 
 // New checks the options and the host and installs the agent. It needs root. Of what sandboxes share on the host it makes
@@ -231,7 +230,6 @@ type state struct {
 	Boot    string     `json:"boot"`
 	Sentry  proc       `json:"sentry"`
 	Gofer   proc       `json:"gofer"`
-	Rootfs  string     `json:"rootfs"`
 	Started bool       `json:"started"`
 }
 

@@ -21,31 +21,30 @@ func UsesImage(rootfs string) (bool, error) {
 		if err != nil {
 			continue
 		}
-		argv, ok := cmdline(pid)
-		if !ok || !slices.Contains(argv, "gofer") {
-			continue
-		}
-		var conf struct {
-			Root struct {
-				Path string `json:"path"`
-			} `json:"root"`
-		}
-		bundle := bundleOf(argv)
-		if bundle == "" {
-			continue
-		}
-		if err := readJSON(filepath.Join(bundle, "config.json"), &conf); err != nil {
-			// A file server whose configuration cannot be read may stand on anything.
-			if p, gone := identify(pid); gone == nil && p.alive() {
-				return true, nil
-			}
-			continue
-		}
-		if conf.Root.Path == rootfs {
+		if argv, ok := cmdline(pid); ok && standsOn(pid, argv, rootfs) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// standsOn reports whether a process is the file server of a sandbox on this root filesystem, or may be.
+func standsOn(pid int, argv []string, rootfs string) bool {
+	bundle := bundleOf(argv)
+	if bundle == "" || !slices.Contains(argv, "gofer") {
+		return false
+	}
+	var conf struct {
+		Root struct {
+			Path string `json:"path"`
+		} `json:"root"`
+	}
+	if err := readJSON(filepath.Join(bundle, "config.json"), &conf); err != nil {
+		// A file server whose configuration cannot be read may stand on anything.
+		p, gone := identify(pid)
+		return gone == nil && p.alive()
+	}
+	return conf.Root.Path == rootfs
 }
 
 func bundleOf(argv []string) string {

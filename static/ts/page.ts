@@ -81,7 +81,8 @@ export function startPage(): void {
 	// Menus close when one clicks elsewhere or leaves them.
 	document.addEventListener("click", (event) => {
 		for (const menu of all<HTMLDetailsElement>("details[data-menu][open]")) {
-			if (!(event.target instanceof Node) || !menu.contains(event.target)) menu.open = false;
+			const inside = event.target instanceof Element && menu.contains(event.target);
+			if (!inside || (event.target as Element).closest("a[download]")) menu.open = false; // a download leaves the page as it is
 		}
 	});
 	// A form that makes something is sent once.
