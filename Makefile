@@ -5,11 +5,14 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 
-# runsc, images and the SDK for tests are made once and kept here; several checkouts may share it.
+# runsc, images and what tests need of Python are made once and kept here; several checkouts may share it.
 SANDGATE_CACHE ?= /var/cache/sandgate
 export SANDGATE_CACHE
 SDK := $(SANDGATE_CACHE)/sdk
 SDK_VERSION := 0.6.0
+# Walks the API from its document.
+SCHEMATHESIS := $(SANDGATE_CACHE)/schemathesis
+SCHEMATHESIS_VERSION := 4.32.5
 
 # The programs are static: the agent runs inside whatever image it is mounted into.
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -51,7 +54,8 @@ check: ## runs what CI runs: format, vet, staticcheck, lint, generated files, th
 
 lint: lint-go lint-web ## checks format, vet, staticcheck, further analyzers, generated files and the front end
 
-soak: prepare ## repeats the tests of the lifecycle and of terminals for SOAK (default 20) rounds
+soak: prepare ## runs ten thousand commands, then repeats the tests of the lifecycle and of terminals for SOAK (default 20) rounds
+	@CGO_ENABLED=1 go test -tags soak -timeout 1h -count=1 -v -run TestTenThousandCommands ./internal/e2e
 	@CGO_ENABLED=1 go test -p 1 -timeout 4h -race -count=$(or $(SOAK),20) ./sandbox/... ./internal/e2e/...
 
 bench: prepare ## measures against bare runsc, prints the table and writes bench/latest.json
@@ -70,8 +74,8 @@ fix: bin/tools/gofumpt node_modules/.package-lock.json ## formats everything and
 
 # ---- how ----
 
-# What tests need: packages, programs, runsc, the image, the SDK.
-prepare: packages-test build runsc sdk
+# What tests need: packages, programs, runsc, the image, the SDK, schemathesis.
+prepare: packages-test build runsc sdk schemathesis
 	@bin/sandgate setup
 
 packages-run packages-test: packages-%:
@@ -92,6 +96,10 @@ runsc:
 sdk: $(SDK)/.version-$(SDK_VERSION)
 $(SDK)/.version-$(SDK_VERSION): | packages-test
 	@rm -rf $(SDK) && python3 -m venv $(SDK) && $(SDK)/bin/pip install --quiet --disable-pip-version-check noxus-sdk==$(SDK_VERSION) && touch $@
+
+schemathesis: $(SCHEMATHESIS)/.version-$(SCHEMATHESIS_VERSION)
+$(SCHEMATHESIS)/.version-$(SCHEMATHESIS_VERSION): | packages-test
+	@rm -rf $(SCHEMATHESIS) && python3 -m venv $(SCHEMATHESIS) && $(SCHEMATHESIS)/bin/pip install --quiet --disable-pip-version-check schemathesis==$(SCHEMATHESIS_VERSION) && touch $@
 
 node_modules/.package-lock.json: package.json package-lock.json
 	@npm ci --silent && touch $@
@@ -119,4 +127,4 @@ bin/tools/lint: tools/lint/go.sum tools/lint/main.go
 	@cd tools/lint && go build -o ../../$@ .
 
 FORCE:
-.PHONY: help run build dist clean test check lint lint-go lint-web soak bench pictures vuln fix prepare packages-run packages-test runsc sdk FORCE
+.PHONY: help run build dist clean test check lint lint-go lint-web soak bench pictures vuln fix prepare packages-run packages-test runsc sdk schemathesis FORCE

@@ -32,14 +32,17 @@ type bench struct {
 	rows map[string]row
 }
 
-// measurements in the order of the table.
+// measurements in the order of the table; one may give several rows.
 var measurements = []struct {
-	name string
+	rows []string
 	run  func(*bench) error
 }{
-	{"create_cold", (*bench).createCold},
-	{"exec", (*bench).exec},
-	{"idle_memory", (*bench).idleMemory},
+	{[]string{"create_cold"}, (*bench).createCold},
+	{[]string{"exec", "exec_p99"}, (*bench).exec},
+	{[]string{"exec_32", "exec_32_p99"}, (*bench).exec32},
+	{[]string{"idle_memory"}, (*bench).idleMemory},
+	{[]string{"file_get_1g", "file_put_1g", "server_rss_growth_1g"}, (*bench).files},
+	{[]string{"audit_cost"}, (*bench).auditCost},
 }
 
 func main() {
@@ -72,12 +75,12 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, b.bare.close()) }()
 
 	for _, m := range measurements {
-		if names != nil && !slices.Contains(names, m.name) {
+		if names != nil && !slices.ContainsFunc(m.rows, func(row string) bool { return slices.Contains(names, row) }) {
 			continue
 		}
-		fmt.Fprintln(os.Stderr, "measuring", m.name)
+		fmt.Fprintln(os.Stderr, "measuring", strings.Join(m.rows, ", "))
 		if err := m.run(b); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return fmt.Errorf("%s: %w", m.rows[0], err)
 		}
 	}
 	b.print()
@@ -91,10 +94,16 @@ func (b *bench) print() {
 	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(w, "name\tours\tbare runsc\tunit\tratio\t")
 	for _, m := range measurements {
-		for name, r := range b.rows {
-			if name == m.name {
-				_, _ = fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%s\t%.2f\t\n", name, r.Value, r.Reference, r.Unit, r.Ratio)
+		for _, name := range m.rows {
+			r, measured := b.rows[name]
+			if !measured {
+				continue
 			}
+			reference, ratio := "", ""
+			if r.Reference != 0 {
+				reference, ratio = fmt.Sprintf("%.2f", r.Reference), fmt.Sprintf("%.2f", r.Ratio)
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t%s\t\n", name, r.Value, reference, r.Unit, ratio)
 		}
 	}
 	_ = w.Flush()
@@ -121,6 +130,12 @@ func (b *bench) write(path string) error {
 		return err
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// speed keeps a row of two medians where larger is better.
+func (b *bench) speed(name, unit string, ours, reference []float64) {
+	v, r := median(ours), median(reference)
+	b.rows[name] = row{Value: round(v), Unit: unit, Reference: round(r), Ratio: round(r / v)}
 }
 
 // pair keeps a row of two medians where smaller is better.

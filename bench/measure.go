@@ -10,12 +10,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // How often each figure is taken. Ours and the reference alternate, so that a busy moment of the machine hits both.
 const (
 	createRounds = 25
+	crowdRounds  = 40 // of each client
+	fileRounds   = 5
 	execRounds   = 300
 	idleCount    = 20
 )
@@ -83,7 +86,59 @@ func (b *bench) exec() (err error) {
 		}
 	}
 	b.pair("exec", "ms", ours, reference)
+	b.pair("exec_p99", "ms", []float64{percentile(ours, 99)}, []float64{percentile(reference, 99)})
 	return nil
+}
+
+// exec32: the same from 32 clients at once, against 32 bare ones. Its 99th percentile stands beside its own median.
+func (b *bench) exec32() (err error) {
+	id, err := b.srv.create()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.srv.kill(id)) }()
+	c, err := b.bare.create()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.delete()) }()
+	if _, err := crowd(2, func() error { return b.srv.exec(id, "true") }); err != nil { // warms up
+		return err
+	}
+	ours, err := crowd(crowdRounds, func() error { return b.srv.exec(id, "true") })
+	if err != nil {
+		return err
+	}
+	reference, err := crowd(crowdRounds/4, func() error { return c.exec("true") })
+	if err != nil {
+		return err
+	}
+	b.pair("exec_32", "ms", ours, reference)
+	b.pair("exec_32_p99", "ms", []float64{percentile(ours, 99)}, []float64{median(ours)})
+	return nil
+}
+
+// crowd does something rounds times for each of 32 clients at once, and gives how long each time took, in ms.
+func crowd(rounds int, do func() error) ([]float64, error) {
+	const clients = 32
+	var all []float64
+	var errs []error
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for range clients {
+		wait.Go(func() {
+			for range rounds {
+				begin := time.Now()
+				err := do()
+				took := ms(begin)
+				mu.Lock()
+				all, errs = append(all, took), append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	return all, errors.Join(errs...)
 }
 
 // idleMemory: proportional set size of everything that belongs to a sandbox, over 20 idle ones at once, the bridge included.
@@ -178,6 +233,11 @@ func ms(begin time.Time) float64 { return float64(time.Since(begin).Microseconds
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+func percentile(v []float64, p int) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[min(len(s)*p/100, len(s)-1)]
 }
 
 func round(v float64) float64 { return math.Round(v*100) / 100 }

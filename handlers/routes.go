@@ -118,9 +118,14 @@ func (s *Server) routes() []route {
 	}
 	if s.o.API != nil {
 		api := echo.WrapHandler(s.o.API)
-		for _, m := range []string{get, http.MethodHead, post, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions} {
+		for _, m := range []string{get, http.MethodHead, post, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, echo.RouteNotFound} { // the last is every other
 			table = append(table, route{method: m, path: "/v1", public: "API keys, judged there", raw: api},
 				route{method: m, path: "/v1/*", public: "API keys, judged there", raw: api})
+		}
+	}
+	if s.o.MCP != nil {
+		for _, m := range []string{get, post, http.MethodDelete} {
+			table = append(table, route{method: m, path: "/mcp", public: "API keys, judged there", raw: echo.WrapHandler(s.o.MCP)})
 		}
 	}
 	return table

@@ -21,7 +21,7 @@ func newServer(t *testing.T, f *fake) *handlers.Server {
 	t.Helper()
 	s, err := handlers.New(handlers.Options{
 		Service: f, Sessions: fakeSessions{}, Images: fakeImages{state: "ready"}, Names: names(t, host), Log: slog.New(slog.DiscardHandler),
-		API: http.NotFoundHandler(),
+		API: http.NotFoundHandler(), MCP: http.NotFoundHandler(),
 	})
 	require.NoError(t, err)
 	return s

@@ -24,6 +24,8 @@ type Options struct {
 	Log      *slog.Logger   // required
 	// API answers everything under /v1; nil leaves the REST face out.
 	API http.Handler
+	// MCP answers /mcp; nil leaves it out.
+	MCP http.Handler
 	// PublicURL is shown in links and snippets and decides whether browsers are told to stay on https; "" takes the
 	// address of the request.
 	PublicURL string

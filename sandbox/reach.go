@@ -116,3 +116,22 @@ func (m *Manager) Usage(ctx context.Context, id ID) (Usage, error) {
 	}
 	return m.o.Runtime.Usage(ctx, id)
 }
+
+// Running lists the sandboxes that this process supervises and that are not being made or removed.
+func (m *Manager) Running() []ID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]ID, 0, len(m.boxes))
+	for id, b := range m.boxes {
+		select {
+		case <-b.made:
+			b.mu.Lock()
+			if b.removal == nil {
+				out = append(out, id)
+			}
+			b.mu.Unlock()
+		default:
+		}
+	}
+	return out
+}

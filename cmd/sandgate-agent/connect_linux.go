@@ -7,23 +7,32 @@ import (
 )
 
 const (
-	connectFor  = 10 * time.Second
-	bridgeBytes = 256 << 10
+	connectFor = 10 * time.Second
+	// handOver is the byte that the descriptors of a bridge come with.
+	handOver = 'F'
 )
 
-// connect joins stdin and stdout to a socket of process 1. Plain blocking reads and writes: two threads, no poller,
-// nothing between the bytes. It ends when either side does.
+// connect hands its stdin and stdout to process 1 over a socket, so that no byte has to pass through here, and waits until
+// process 1 is done with them. It holds neither any longer: the end of the host's pipes is seen there.
 func connect(path string) error {
 	fd, err := dial(path)
 	if err != nil {
 		return err
 	}
-	_ = syscall.SetNonblock(0, false)
-	_ = syscall.SetNonblock(1, false)
-	done := make(chan error, 2)
-	go func() { done <- pump(1, fd) }()
-	go func() { done <- pump(fd, 0) }()
-	return <-done
+	if err := syscall.Sendmsg(fd, []byte{handOver}, syscall.UnixRights(0, 1), nil, 0); err != nil {
+		return fmt.Errorf("hand over: %w", err)
+	}
+	_, _ = syscall.Close(0), syscall.Close(1)
+	for {
+		var b [1]byte
+		switch n, err := syscall.Read(fd, b[:]); {
+		case err == syscall.EINTR:
+		case err != nil:
+			return fmt.Errorf("wait: %w", err)
+		case n == 0:
+			return nil
+		}
+	}
 }
 
 // dial tries until the socket is there: the first bridge may come before process 1 has opened it.
@@ -35,7 +44,6 @@ func dial(path string) (int, error) {
 			return -1, fmt.Errorf("socket: %w", err)
 		}
 		if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err == nil {
-			_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, bridgeBytes)
 			return fd, nil
 		}
 		_ = syscall.Close(fd)
@@ -43,30 +51,5 @@ func dial(path string) (int, error) {
 			return -1, fmt.Errorf("connect %s: %w", path, err)
 		}
 		time.Sleep(pause)
-	}
-}
-
-func pump(to, from int) error {
-	buf := make([]byte, bridgeBytes)
-	for {
-		n, err := syscall.Read(from, buf)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err != nil:
-			return fmt.Errorf("read: %w", err)
-		case n == 0:
-			return nil
-		}
-		for p := buf[:n]; len(p) > 0; {
-			n, err := syscall.Write(to, p)
-			if err == syscall.EINTR {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("write: %w", err)
-			}
-			p = p[n:]
-		}
 	}
 }

@@ -74,9 +74,9 @@ func serve() error {
 
 func listen(path string) (net.Listener, error) {
 	_ = os.Remove(path)
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return l, nil
+	return handedOver{l}, nil
 }

@@ -36,6 +36,7 @@ type cli struct {
 	Sh        shCmd        `cmd:"" help:"Open a terminal in a sandbox."`
 	Cp        cpCmd        `cmd:"" help:"Copy a file into or out of a sandbox."`
 	Ls        lsCmd        `cmd:"" help:"List sandboxes over REST."`
+	MCP       mcpCmd       `cmd:"" name:"mcp" help:"Speak the Model Context Protocol on stdin and stdout, over the server's /mcp."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
+	"sandgate/internal/seal"
 	"sandgate/internal/store"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -34,6 +35,7 @@ type dataDir struct {
 	path string
 	inst string // 4 characters of a-z0-9, made once: every name on the host carries it
 	key  []byte // 32 bytes: seals the record
+	seal []byte // 32 bytes: encrypts the secrets of sandboxes
 }
 
 // errBusy says that a server holds the data directory.
@@ -65,18 +67,24 @@ func (p *place) open() (*dataDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := onceFile(filepath.Join(path, "secret.key"), func() []byte {
-		k := make([]byte, 32)
-		_, _ = rand.Read(k) // never fails since Go 1.24
-		return k
-	})
+	key, err := onceFile(filepath.Join(path, "secret.key"), randomKey)
 	if err != nil {
 		return nil, err
 	}
-	if len(inst) != 4 || len(key) != 32 {
-		return nil, fmt.Errorf("%s: inst or secret.key is damaged; restore them from a backup", path)
+	sealing, err := onceFile(filepath.Join(path, "sealing.key"), randomKey)
+	if err != nil {
+		return nil, err
 	}
-	return &dataDir{path: path, inst: string(inst), key: key}, nil
+	if len(inst) != 4 || len(key) != 32 || len(sealing) != seal.KeyLen {
+		return nil, fmt.Errorf("%s: inst, secret.key or sealing.key is damaged; restore them from a backup", path)
+	}
+	return &dataDir{path: path, inst: string(inst), key: key, seal: sealing}, nil
+}
+
+func randomKey() []byte {
+	k := make([]byte, 32)
+	_, _ = rand.Read(k) // never fails since Go 1.24
+	return k
 }
 
 // onceFile reads a small file, making it first where it is missing; two processes that make it at once agree on one.
@@ -177,9 +185,14 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 		return nil, err
 	}
 	ps.hub = term.NewHub(workspace.AttachVia(ps.manager))
+	box, err := seal.New(ps.dir.seal)
+	if err != nil {
+		ps.close()
+		return nil, err
+	}
 	ps.service, err = workspace.New(workspace.Options{
 		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Sandboxes: ps.manager, Terminals: ps.hub,
-		Images: imageStates{ps.images}, Log: logger, Now: time.Now,
+		Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
 	})
 	if err != nil {
 		ps.close()

@@ -15,6 +15,7 @@ import (
 	"sandgate/auth/session"
 	"sandgate/handlers"
 	"sandgate/handlers/api"
+	"sandgate/handlers/mcp"
 	"sandgate/internal/webhost"
 	"sandgate/sandbox/image"
 	"sandgate/sandbox/runsc"
@@ -27,6 +28,8 @@ type serveCmd struct {
 	Hosts          []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
 	TrustedProxies []string `help:"Networks whose X-Forwarded-For is believed, comma-separated." env:"SANDGATE_TRUSTED_PROXIES" placeholder:"CIDR"`
 	Mirror         string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
+	RateLimit      float64  `help:"Calls a second that one API key may make on average, twice that in a burst; 0: no limit." env:"SANDGATE_RATE_LIMIT" default:"500" placeholder:"N"`
+	OpenCalls      int      `help:"Calls that one API key may have open at once, streams and terminals counted; 0: no limit." env:"SANDGATE_OPEN_CALLS" default:"256" placeholder:"N"`
 	LogJSON        bool     `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
 
@@ -58,7 +61,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	handler, err := c.handler(ps, public, listener.Addr(), logger)
+	handler, err := c.handler(e.ctx, ps, public, listener.Addr(), logger)
 	if err != nil {
 		return err
 	}
@@ -146,7 +149,7 @@ func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
 	return u, nil
 }
 
-func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
+func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
 	names, err := webhost.New(webhost.Options{Listen: addr.String(), PublicURL: public.String(), Hosts: c.Hosts})
 	if err != nil {
 		return nil, err
@@ -157,12 +160,22 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 			return nil, fmt.Errorf("--trusted-proxies: %w", err)
 		}
 	}
-	rest, err := api.New(api.Options{Service: ps.service, Names: names, Log: logger, ClientIP: handlers.ClientIP, SpoolDir: ps.dir.path})
+	if c.RateLimit < 0 || c.RateLimit > 0 && c.RateLimit < 0.1 || c.OpenCalls < 0 {
+		return nil, errors.New("--rate-limit must be 0 or at least 0.1, and --open-calls 0 or more")
+	}
+	rest, err := api.New(api.Options{
+		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, RateLimit: c.RateLimit, MaxOpen: c.OpenCalls,
+		SpoolDir: ps.dir.path,
+	})
+	if err != nil {
+		return nil, err
+	}
+	models, err := mcp.New(mcp.Options{Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP})
 	if err != nil {
 		return nil, err
 	}
 	web, err := handlers.New(handlers.Options{
-		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest,
+		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest, MCP: models,
 		Sessions:  session.New(session.Options{Records: ps.store, Secure: public.Scheme == "https", Address: handlers.ClientIP}),
 		PublicURL: public.String(), TrustedProxies: proxies,
 	})
@@ -172,9 +185,14 @@ func (c *serveCmd) handler(ps *parts, public *url.URL, addr net.Addr, logger *sl
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, and reconciles every minute. The function returned waits for both.
+// background builds the base image where it is missing, reconciles every minute and reads the meters. The function returned
+// waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 2)
+	done := make(chan struct{}, 3)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SampleMetrics(ctx)
+	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
 		c.keepImage(ctx, ps, logger)
@@ -194,7 +212,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done }
+	return func() { <-done; <-done; <-done }
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

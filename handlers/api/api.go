@@ -1,5 +1,5 @@
-// Package api owns the REST face under /v1: JSON only, API keys only, JSON errors only. It must never read a cookie as a
-// sign-in, decide a permission on its own, or reach a sandbox other than through the service that it is given.
+// Package api owns the REST face under /v1, and the document that describes it: JSON only, API keys only, JSON errors only.
+// It must never read a cookie as a sign-in, decide a permission on its own, or reach a sandbox other than through the service that it is given.
 package api
 
 import (
@@ -34,6 +34,10 @@ type Sandboxes interface {
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
+	Metrics(ctx context.Context, a auth.Actor, id string) (workspace.Sample, error)
+	MetricsHistory(ctx context.Context, a auth.Actor, id string, since time.Time) ([]workspace.Sample, error)
+	WatchEvents(ctx context.Context, a auth.Actor, id string, out func(workspace.Event) error) error
 }
 
 // Commands runs programs inside and reads their output back.
@@ -58,6 +62,11 @@ type Files interface {
 	MakeDirectory(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error)
 	MoveFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
 	DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error
+	SearchFiles(ctx context.Context, a auth.Actor, id string, path []byte, q agent.SearchQuery) (agent.SearchPage, error)
+	WatchFiles(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool, out func(agent.FileChange) error) error
+	CopyFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)
+	ChmodFile(ctx context.Context, a auth.Actor, id string, path []byte, mode uint32) (agent.FileInfo, error)
+	UnpackFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string, body io.Reader, size int64) (agent.Unpacked, error)
 }
 
 // Terminals opens terminals and carries their viewers.
@@ -69,8 +78,18 @@ type Terminals interface {
 	ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error
 }
 
+// Admin administers the workspace that a key is of.
+type Admin interface {
+	CreateWorkspace(ctx context.Context, a auth.Actor, name string) (auth.Workspace, error)
+	CreateKey(ctx context.Context, a auth.Actor, f workspace.KeyForm) (key auth.Key, secret string, err error)
+	Keys(ctx context.Context, a auth.Actor) ([]auth.Key, error)
+	RevokeKey(ctx context.Context, a auth.Actor, id string) error
+	Members(ctx context.Context, a auth.Actor) ([]auth.Member, error)
+}
+
 // Service is what the REST face asks for; workspace.Service is one.
 type Service interface {
+	Admin
 	Keys
 	Sandboxes
 	Commands
@@ -85,10 +104,18 @@ type Options struct {
 	Log     *slog.Logger
 	// ClientIP tells the address of a client, for the record; nil: the peer of the connection.
 	ClientIP func(*http.Request) string
+	// Life ends when the server stops: streams of events end then, so that it need not wait for them. nil: never.
+	Life context.Context
 	// MaxContent is how many bytes of a file a JSON body carries; 0: 16 MiB. …/files/raw has no such limit.
 	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
 	KeepAlive time.Duration
+	// RateLimit is how many calls a second one key may make on average, with twice that in a burst; 0: no limit.
+	RateLimit float64
+	// MaxOpen is how many calls one key may have open at once, streams and terminals counted; 0: no limit.
+	MaxOpen int
+	// BodyPatience is how long a body may bring nothing, or a JSON body less than bodyStep, before it is given up; 0: 15 s.
+	BodyPatience time.Duration
 	// SpoolDir is where long answers wait for their end, in files without names; "": the system's place for such.
 	SpoolDir string
 }
@@ -104,6 +131,10 @@ type server struct {
 	keepAlive time.Duration
 	names     *webhost.Names
 	content   int64
+	life      context.Context // ends when the server stops
+	limits    *limits
+	patience  time.Duration
+	doc       *document
 	spoolDir  string
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
@@ -117,7 +148,14 @@ func New(o Options) (http.Handler, error) {
 		return nil, errors.New("api: a logger and names are required")
 	}
 	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
+	s.limits, s.patience = newLimits(o.RateLimit, o.MaxOpen), o.BodyPatience
+	if s.patience == 0 {
+		s.patience = 15 * time.Second
+	}
 	s.spoolDir, s.heavy = o.SpoolDir, make(chan struct{}, heavyCalls)
+	if s.life = o.Life; s.life == nil {
+		s.life = context.Background()
+	}
 	if s.clientIP == nil {
 		s.clientIP = peer
 	}
@@ -126,6 +164,10 @@ func New(o Options) (http.Handler, error) {
 	}
 	if s.keepAlive == 0 {
 		s.keepAlive = 25 * time.Second
+	}
+	var err error
+	if s.doc, err = newDocument(s.routes()); err != nil {
+		return nil, err
 	}
 	return s.echo(), nil
 }
@@ -137,6 +179,9 @@ func (s *server) echo() *echo.Echo {
 	e.HTTPErrorHandler = s.writeError
 	e.Pre(s.identify) // before routing, so that a path without a route bears the id and headers too
 	e.Use(s.recovered, s.authenticate, refuseMethod)
+	for path, h := range s.open() {
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, h)
+	}
 	for _, r := range s.routes() {
 		h := s.permit(r)
 		e.Add(r.method, r.path, h)

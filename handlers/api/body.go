@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,7 @@ const (
 	maxNesting = 16
 	drainBody  = 64 << 20 // of a body that is too large: read away so that the answer is not lost in a reset
 	drainTime  = time.Second
+	bodyStep   = 16 << 10        // of a JSON body, within the patience
 	bodyTime   = 5 * time.Minute // for all of a JSON body to arrive
 )
 
@@ -37,15 +39,14 @@ func readObject(c echo.Context, limit int64) (*object, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(c, limit)
 	}
-	defer limitTime(c, bodyTime)()
-	p, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	p, err := io.ReadAll(io.LimitReader(patiently(c), limit+1))
 	if err != nil {
-		return nil, brokeOff(err)
+		return nil, brokeOff(c, err)
 	}
 	if int64(len(p)) > limit {
 		return nil, tooLarge(c, limit)
 	}
-	return parseObject(p)
+	return parseObject(c, p)
 }
 
 // readLarge is readObject for bodies that carry a file or stdin. A long one is kept on disk until all of it is there, and
@@ -60,12 +61,10 @@ func (s *server) readLarge(c echo.Context) (o *object, leave func(), err error) 
 	}
 	body := &spool{dir: s.spoolDir, limit: filesBody}
 	defer body.close()
-	restore := limitTime(c, bodyTime)
-	n, err := io.Copy(body, io.LimitReader(r.Body, filesBody+1))
-	restore()
+	n, err := io.Copy(body, io.LimitReader(patiently(c), filesBody+1))
 	switch {
 	case err != nil:
-		return nil, nil, brokeOff(err)
+		return nil, nil, brokeOff(c, err)
 	case n > filesBody:
 		return nil, nil, tooLarge(c, filesBody)
 	case body.cut:
@@ -79,7 +78,7 @@ func (s *server) readLarge(c echo.Context) (o *object, leave func(), err error) 
 	}
 	p := make([]byte, n)
 	if _, err = io.ReadFull(body.reader(), p); err == nil {
-		o, err = parseObject(p)
+		o, err = parseObject(c, p)
 	}
 	if err != nil {
 		leave()
@@ -88,23 +87,17 @@ func (s *server) readLarge(c echo.Context) (o *object, leave func(), err error) 
 	return o, leave, nil
 }
 
-// limitTime gives the body a time to arrive in; the function it gives takes that back, for a limit that passes while the
-// answer is made would end the request.
-func limitTime(c echo.Context, d time.Duration) (restore func()) {
-	rc := http.NewResponseController(c.Response().Writer)
-	if rc.SetReadDeadline(time.Now().Add(d)) != nil {
-		return func() {}
+func brokeOff(c echo.Context, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.Response().Header().Set("Connection", "close")
+		return fault.Wrap(err, fault.BadRequest, "The body of the request came too slowly.")
 	}
-	return func() { _ = rc.SetReadDeadline(time.Time{}) }
-}
-
-func brokeOff(err error) error {
 	return fault.Wrap(err, fault.BadRequest, "The body of the request broke off.")
 }
 
-func parseObject(p []byte) (*object, error) {
+func parseObject(c echo.Context, p []byte) (*object, error) {
 	if len(bytes.TrimSpace(p)) == 0 {
-		return newObject("", nil), nil
+		p = []byte("{}")
 	}
 	if err := checkJSON(p); err != nil {
 		return nil, fault.Wrap(err, fault.BadRequest, "The body is not JSON: %s.", err)
@@ -113,7 +106,48 @@ func parseObject(p []byte) (*object, error) {
 	if err := json.Unmarshal(p, &m); err != nil || m == nil {
 		return nil, fault.Field("body", "must be a JSON object")
 	}
-	return newObject("", m), nil
+	o := newObject("", m)
+	c.Set(bodyKey, o)
+	return o, nil
+}
+
+// patient reads a body that has to come at some pace: each step bytes within the patience, and all of it until a time. It
+// needs no goroutine: the connection itself has a deadline, which moves on with every step and is gone after the last byte,
+// for a limit that passes while the answer is made would end the request.
+type patient struct {
+	r        io.Reader
+	rc       *http.ResponseController
+	step     int
+	patience time.Duration
+	until    time.Time // zero: no end
+	have     int       // bytes of this step
+	begun    bool
+}
+
+// patiently gives the body of a JSON call.
+func patiently(c echo.Context) *patient {
+	patience, _ := c.Get(patienceKey).(time.Duration)
+	return &patient{
+		r: c.Request().Body, rc: http.NewResponseController(c.Response().Writer), step: bodyStep, patience: patience, until: time.Now().Add(bodyTime),
+	}
+}
+
+// Read implements io.Reader.
+func (p *patient) Read(b []byte) (int, error) {
+	if !p.begun || p.have >= p.step {
+		p.begun, p.have = true, 0
+		at := time.Now().Add(p.patience)
+		if !p.until.IsZero() && at.After(p.until) {
+			at = p.until
+		}
+		_ = p.rc.SetReadDeadline(at) // a writer that has none is not a connection
+	}
+	n, err := p.r.Read(b)
+	p.have += n
+	if err == io.EOF {
+		_ = p.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // wantJSON refuses a body that says it is something else. Programs that name no type are taken at their word.

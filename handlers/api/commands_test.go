@@ -331,18 +331,3 @@ func TestOpenTail(t *testing.T) {
 		assert.Equal(t, want, openTail([]byte(text)), "%q", text)
 	}
 }
-
-// executionBody and logsBody are the answers as a client reads them.
-type executionBody struct {
-	Stdout string `json:"stdout"`
-	Stderr string `json:"stderr"`
-	execution
-}
-
-type logsBody struct {
-	Stdout    string `json:"stdout"`
-	Stderr    string `json:"stderr"`
-	StdoutB64 []byte `json:"stdout_b64"`
-	StderrB64 []byte `json:"stderr_b64"`
-	logsEnd
-}

@@ -92,4 +92,4 @@ func writeJSON(c echo.Context, status int, v any) error {
 }
 
 // done is the body of a change that has nothing else to tell.
-func done(c echo.Context) error { return writeJSON(c, http.StatusOK, map[string]bool{"success": true}) }
+func done(c echo.Context) error { return writeJSON(c, http.StatusOK, doneBody{true}) }

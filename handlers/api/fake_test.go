@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
@@ -55,6 +57,10 @@ type fake struct {
 	panicky  bool
 	stdout   []byte
 	exitLogs *agent.Exit
+	query    agent.SearchQuery
+	patch    workspace.SandboxPatch
+	sampled  func()
+	late     error // of a stream, after its events
 }
 
 func newFake() *fake {
@@ -333,6 +339,9 @@ type bench struct {
 	f   *fake
 	url string
 	log *lockedBuffer
+
+	mu   sync.Mutex
+	body *object // that the last call read
 }
 
 func start(t *testing.T, change ...func(*Options)) *bench {
@@ -346,6 +355,9 @@ func start(t *testing.T, change ...func(*Options)) *bench {
 	}
 	h, err := New(o)
 	require.NoError(t, err)
+	router, ok := h.(*echo.Echo)
+	require.True(t, ok)
+	router.Use(b.spying)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	b.url = srv.URL
@@ -362,6 +374,27 @@ type answer struct {
 
 func (b *bench) do(method, path, body string, header ...string) answer {
 	b.t.Helper()
+	resp := b.send(method, path, body, header...)
+	defer func() { _ = resp.Body.Close() }()
+	p, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(p), err}
+}
+
+// glance is do for streams that never end: it hangs up after the first event.
+func (b *bench) glance(method, path, body string, header ...string) answer {
+	b.t.Helper()
+	resp := b.send(method, path, body, header...)
+	defer func() { _ = resp.Body.Close() }()
+	if resp.Header.Get("Content-Type") != eventStream {
+		p, err := io.ReadAll(resp.Body)
+		return answer{resp.StatusCode, resp.Header, string(p), err}
+	}
+	first, err := bufio.NewReader(resp.Body).ReadString('\n')
+	return answer{resp.StatusCode, resp.Header, first, err}
+}
+
+func (b *bench) send(method, path, body string, header ...string) *http.Response {
+	b.t.Helper()
 	r, err := http.NewRequest(method, b.url+path, strings.NewReader(body))
 	require.NoError(b.t, err)
 	r.Header.Set("X-API-Key", fullKey)
@@ -377,9 +410,7 @@ func (b *bench) do(method, path, body string, header ...string) answer {
 	}
 	resp, err := http.DefaultClient.Do(r)
 	require.NoError(b.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	p, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, string(p), err}
+	return resp
 }
 
 // lockedBuffer is a buffer that a server writes while a test reads.

@@ -124,11 +124,7 @@ func (s *server) readFile(c echo.Context) error {
 	}
 	c.Response().Header().Set(echo.HeaderContentType, "application/json")
 	c.Response().WriteHeader(http.StatusOK)
-	return writeLong(c.Response(), []longText{{name: "content", from: p, base64: encoding == "base64"}}, struct {
-		Path     string `json:"path"`
-		PathB64  []byte `json:"path_b64,omitempty"`
-		Encoding string `json:"encoding"`
-	}{string(path), ifNotText(path), encoding})
+	return writeLong(c.Response(), []longText{{name: "content", from: p, base64: encoding == "base64"}}, contentHead{string(path), ifNotText(path), encoding})
 }
 
 // inlineRead is how much of a file comes over the connection that is there already, in bytes; more costs one of its own.
@@ -197,11 +193,7 @@ func (s *server) writeFile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Path    string `json:"path"`
-		PathB64 []byte `json:"path_b64,omitempty"`
-		Size    int64  `json:"size"`
-	}{string(path), ifNotText(path), content.size})
+	return writeJSON(c, http.StatusOK, writtenBody{string(path), ifNotText(path), content.size})
 }
 
 // readWrite takes the body of a write apart. The content waits in a spool for a sandbox that may be slow to take it.
@@ -236,13 +228,9 @@ func (s *server) deleteFile(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	recursive := false
-	switch c.QueryParam("recursive") {
-	case "", "false", "0":
-	case "true", "1":
-		recursive = true
-	default:
-		return fault.Field("recursive", "must be true or false")
+	recursive, err := queryFlag(c, "recursive")
+	if err != nil {
+		return err
 	}
 	if err := s.svc.DeleteFile(c.Request().Context(), actor(c), c.Param("id"), path, recursive); err != nil {
 		return err
@@ -276,11 +264,7 @@ func (s *server) listFiles(c echo.Context) error {
 	for _, f := range l.Entries {
 		entries = append(entries, toEntry(f))
 	}
-	return writeJSON(c, http.StatusOK, struct {
-		Entries []entryBody `json:"entries"`
-		Cursor  *string     `json:"cursor"`
-		Total   int         `json:"total"`
-	}{entries, orNull(l.Cursor), l.Total})
+	return writeJSON(c, http.StatusOK, listingBody{entries, orNull(l.Cursor), l.Total})
 }
 
 // statFile: GET …/files/stat?path=. A symlink is described itself.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -19,6 +20,8 @@ const (
 	requestIDHeader = "X-Request-ID"
 	actorKey        = "sandgate.actor"
 	secretKey       = "sandgate.secret"
+	patienceKey     = "sandgate.patience"
+	bodyKey         = "sandgate.body"
 )
 
 // sessionCookies are the prefixes of our own cookies' names. A request that bears one and a key could be a page of
@@ -38,6 +41,10 @@ func (s *server) identify(next echo.HandlerFunc) echo.HandlerFunc {
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
+		c.Set(patienceKey, s.patience)
+		if c.Request().ContentLength != 0 { // what reads the body gives it more time as it comes; nothing else waits for it
+			_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.patience))
+		}
 		return next(c)
 	}
 }
@@ -67,12 +74,18 @@ func isAbort(p any) bool {
 // authenticate finds whose key the request bears. It runs for unknown paths too: nothing is told to who has no key.
 func (s *server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
+		if isOpen(c.Path()) {
+			return next(c)
+		}
 		secret, err := secretOf(c.Request())
 		if err != nil {
 			return s.refuseCaller(c, err)
 		}
 		a, err := s.svc.KeyActor(c.Request().Context(), secret, s.clientIP(c.Request()), requestID(c))
 		if err != nil {
+			return s.refuseCaller(c, err)
+		}
+		if err := s.limits.take(a.KeyID); err != nil {
 			return s.refuseCaller(c, err)
 		}
 		c.Set(actorKey, a)
@@ -133,6 +146,11 @@ func (s *server) permit(r route) echo.HandlerFunc {
 		if strings.Contains(r.path, ":id") && !id.Valid() && !strings.HasSuffix(r.path, "/ws") {
 			return errNoSandbox()
 		}
+		leave, err := s.limits.enter(actor(c).KeyID, r.stream)
+		if err != nil {
+			return s.refuseCaller(c, err)
+		}
+		defer leave()
 		return r.run(c)
 	}
 }

@@ -11,13 +11,16 @@ import (
 )
 
 // nodes: GET /v1/nodes. The official client asks for the workflow catalogue when it starts; there are no workflows here.
-func (s *server) nodes(c echo.Context) error { return writeJSON(c, http.StatusOK, []any{}) }
+func (s *server) nodes(c echo.Context) error { return writeJSON(c, http.StatusOK, []nodeBody{}) }
+
+// nodeBody would be a node of a workflow.
+type nodeBody struct{}
 
 type keyBody struct {
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`
-	TenantAdmin bool             `json:"tenant_admin"` // always false: a key administers nothing beyond its permissions
-	Value       string           `json:"value"`        // masked; the client requires the field
+	TenantAdmin bool             `json:"tenant_admin" doc:"May administer its workspace: has members:manage or keys:manage. It implies nothing; the client enables its administrative part by it."`
+	Value       string           `json:"value"` // masked; the client requires the field
 	Permissions auth.Permissions `json:"permissions"`
 	Workspace   workspaceBody    `json:"workspace"`
 }
@@ -36,9 +39,14 @@ func (s *server) me(c echo.Context) error {
 	}
 	secret, _ := c.Get(secretKey).(string)
 	return writeJSON(c, http.StatusOK, keyBody{
-		ID: a.KeyID, Name: a.Name, Value: masked(secret), Permissions: permissions,
+		ID: a.KeyID, Name: a.Name, TenantAdmin: administers(permissions), Value: masked(secret), Permissions: permissions,
 		Workspace: workspaceBody{ID: a.Workspace.ID, Name: a.Workspace.Name},
 	})
+}
+
+// administers tells the official client whether its administrative part is of any use; it grants nothing.
+func administers(ps auth.Permissions) bool {
+	return ps.Has(auth.MembersManage) || ps.Has(auth.KeysManage)
 }
 
 // masked keeps the part of a key that is not secret: "sg_" and 8 characters.

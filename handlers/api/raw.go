@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 
@@ -133,11 +134,22 @@ func sendRaw(c echo.Context, p []byte, info agent.FileInfo, pl plan, body io.Rea
 	if pl.part.length > inlineRead {
 		c.Response().Flush() // a file that breaks off early must be a cut answer, not a connection that says nothing
 	}
-	n, err := io.Copy(c.Response(), io.LimitReader(body, pl.part.length))
+	n, err := copyLarge(c.Response(), io.LimitReader(body, pl.part.length))
 	if err == nil && n < pl.part.length {
 		err = errors.New("the file became shorter while it was read")
 	}
 	return err
+}
+
+// transferBuffers are as large as the pipe to a sandbox gives at once: with the 32 KiB of io.Copy a large file would cost
+// eight times the system calls.
+var transferBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+func copyLarge(w io.Writer, r io.Reader) (int64, error) {
+	buf := transferBuffers.Get().(*[]byte)
+	defer transferBuffers.Put(buf)
+	// Without its shortcuts, which would choose buffers of their own.
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, *buf)
 }
 
 // copyUnsized sends a file that has no true size; most bytes of it were asked for, -1: all. One that may go on beyond what
@@ -182,7 +194,9 @@ func (s *server) putRaw(c echo.Context) error {
 	if err := refuseApprovalID(c); err != nil {
 		return err
 	}
-	info, err := s.svc.WriteFile(r.Context(), actor(c), c.Param("id"), p, r.Body, o)
+	// Any pace will do, as long as something comes.
+	in := &patient{r: r.Body, rc: http.NewResponseController(c.Response().Writer), step: 1, patience: s.patience}
+	info, err := s.svc.WriteFile(r.Context(), actor(c), c.Param("id"), p, in, o)
 	if err != nil {
 		return err
 	}
@@ -196,12 +210,9 @@ func (s *server) archive(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	format := c.QueryParam("format")
-	if format == "" {
-		format = "tar"
-	}
-	if format != "tar" && format != "zip" {
-		return fault.Field("format", "must be one of tar, zip")
+	format, err := archiveFormat(c)
+	if err != nil {
+		return err
 	}
 	r, err := s.svc.ArchiveFiles(c.Request().Context(), actor(c), c.Param("id"), p, format)
 	if err != nil {
@@ -211,6 +222,6 @@ func (s *server) archive(c echo.Context) error {
 	safeHeaders(c.Response().Header(), baseName(p)+"."+format)
 	c.Response().WriteHeader(http.StatusOK)
 	c.Response().Flush() // an archive that breaks off early must be a cut answer, not a connection that says nothing
-	_, err = io.Copy(c.Response(), r)
+	_, err = copyLarge(c.Response(), r)
 	return err
 }

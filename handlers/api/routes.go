@@ -24,6 +24,10 @@ var (
 	read   = []auth.Permission{auth.SandboxesRead}
 	run    = []auth.Permission{auth.SandboxesRun}
 	end    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
+
+	members = []auth.Permission{auth.MembersManage}
+	keys    = []auth.Permission{auth.KeysManage}
+	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
 
 // socketPath is the one websocket: its refusals are close codes, after the upgrade.
@@ -41,6 +45,12 @@ func (s *server) routes() []route {
 		{http.MethodGet, "/v1/sandboxes", "sandbox.list", see, false, s.listSandboxes},
 		{http.MethodGet, one, "sandbox.read", see, false, s.getSandbox},
 		{http.MethodDelete, one, "sandbox.kill", end, false, s.deleteSandbox},
+		{http.MethodPatch, one, "sandbox.update", end, false, s.patchSandbox},
+		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
+		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},
+		{http.MethodGet, one + "/metrics/stream", "sandbox.usage", see, true, s.metricsStream},
+		{http.MethodGet, one + "/events", "event.read", read, true, s.watchEvents},
+		{http.MethodGet, "/v1/events", "event.read", read, true, s.watchEvents},
 
 		{http.MethodPost, one + "/commands", "command.run", run, true, s.postCommand},
 		{http.MethodGet, one + "/commands", "command.list", read, false, s.listCommands},
@@ -60,6 +70,11 @@ func (s *server) routes() []route {
 		{http.MethodGet, one + "/files/raw", "file.read", read, false, s.getRaw},
 		{http.MethodPut, one + "/files/raw", "file.write", run, false, s.putRaw},
 		{http.MethodGet, one + "/files/archive", "file.read", read, true, s.archive},
+		{http.MethodPut, one + "/files/archive", "file.unpack", run, false, s.unpack},
+		{http.MethodGet, one + "/files/search", "file.read", read, false, s.searchFiles},
+		{http.MethodGet, one + "/files/watch", "file.read", read, true, s.watchFiles},
+		{http.MethodPost, one + "/files/copy", "file.copy", run, false, s.copyFile},
+		{http.MethodPost, one + "/files/chmod", "file.chmod", run, false, s.chmodFile},
 
 		{http.MethodPost, one + "/ptys", "terminal.open", run, false, s.openTerminal},
 		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
@@ -67,5 +82,17 @@ func (s *server) routes() []route {
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
 		// Who may not look on is told by the service, with a close code.
 		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
+
+		{http.MethodGet, "/v1/admin/groups", "workspace.list", house, false, s.groups},
+		{http.MethodPost, "/v1/admin/groups", "workspace.create", members, false, s.createGroup},
+		{http.MethodDelete, "/v1/admin/groups/:group", "workspace.delete", members, false, s.deleteGroup},
+		{http.MethodPost, "/v1/admin/groups/:group/api-keys", "key.create", keys, false, s.addGroupKey},
+		{http.MethodGet, "/v1/admin/system-keys", "key.list", keys, false, s.systemKeys},
+		{http.MethodPost, "/v1/admin/system-keys", "key.create", keys, false, s.createSystemKey},
+		{http.MethodDelete, "/v1/admin/system-keys/:key", "key.revoke", keys, false, s.deleteSystemKey},
+		{http.MethodGet, "/v1/admin/users", "member.list", members, false, s.users},
+		{http.MethodGet, "/v1/admin/roles", "role.list", house, false, s.roles},
+		{http.MethodPost, "/v1/admin/roles", "role.create", members, false, s.createRole},
+		{http.MethodDelete, "/v1/admin/roles/:role", "role.delete", members, false, s.deleteRole},
 	}
 }

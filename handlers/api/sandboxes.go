@@ -93,6 +93,7 @@ func (s *server) createSandbox(c echo.Context) error {
 		Cwd:       string(o.path("cwd", false)),
 		User:      o.word("user", maxUser),
 		Env:       o.environment("env"),
+		Secrets:   o.environment("secrets"),
 		Metadata:  o.texts("metadata", maxMetadata, 256, 1024),
 		Resources: o.resources("resources"),
 	}
@@ -132,9 +133,6 @@ func (o *object) notYet() {
 	}
 	if !o.flag("keep_while_busy", true) {
 		o.fail("keep_while_busy", later)
-	}
-	if len(o.texts("secrets", 256, 256, 64<<10)) > 0 {
-		o.fail("secrets", later)
 	}
 	for _, name := range []string{"idle_timeout", "max_lifetime", "snapshot_id"} {
 		if o.has(name) {

@@ -47,7 +47,7 @@ func TestSandboxesAsTheOfficialClientReadsThem(t *testing.T) {
 func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 	b := start(t)
 	got := b.do("POST", "/v1/sandboxes", `{"label":"é","image":"base","cwd":"/srv","user":"nobody","env":{"A":"b"},"metadata":{"team":"x"},
-		"resources":{"cpu":0.5,"memory_mb":256},"network":{"mode":"none","allow":[]},"approval":{"command":"allow"},"secrets":{},
+		"resources":{"cpu":0.5,"memory_mb":256},"network":{"mode":"none","allow":[]},"approval":{"command":"allow"},"secrets":{"TOKEN":"hunter2"},
 		"platform_key":false,"idle_timeout":null,"max_lifetime":null,"keep_while_busy":true,"snapshot_id":null}`, "Idempotency-Key", "k1")
 	require.Equal(t, 200, got.status, got.body)
 	o := b.f.created[0]
@@ -57,6 +57,8 @@ func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 	assert.Equal(t, map[string]string{"team": "x"}, o.Metadata)
 	assert.Equal(t, sandbox.Resources{CPU: 0.5, MemoryMB: 256}, o.Resources)
 	assert.Equal(t, "k1", o.IdempotencyKey)
+	assert.Equal(t, map[string]string{"TOKEN": "hunter2"}, o.Secrets)
+	assert.NotContains(t, got.body+b.log.String(), "hunter2")
 }
 
 func TestCreateRefusesWhatItWouldIgnore(t *testing.T) {
@@ -64,7 +66,7 @@ func TestCreateRefusesWhatItWouldIgnore(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"persistent":true}`:                          "persistent",
 		`{"platform_key":true}`:                        "platform_key",
-		`{"secrets":{"T":"x"}}`:                        "secrets",
+		`{"secrets":{"T":1}}`:                          "secrets",
 		`{"idle_timeout":900}`:                         "idle_timeout",
 		`{"max_lifetime":86400}`:                       "max_lifetime",
 		`{"keep_while_busy":false}`:                    "keep_while_busy",
@@ -287,14 +289,14 @@ func TestMethodsAndPathsThatAreNotThere(t *testing.T) {
 	}{
 		{"GET", "/v1/", 404},
 		{"GET", "/v1/none", 404},
-		{"GET", "/v1/sandboxes/" + knownID + "/metrics", 404},
-		{"GET", "/v1/sandboxes/" + knownID + "/files/search", 404},
+		{"GET", "/v1/sandboxes/" + knownID + "/metrics/none", 404},
+		{"POST", "/v1/sandboxes/" + knownID + "/keepalive", 404},
 		{"POST", "/v1/sandboxes/" + knownID + "/suspend", 404},
 		{"PUT", "/v1/sandboxes", 405},
-		{"PATCH", "/v1/sandboxes/" + knownID, 405},
+		{"PUT", "/v1/sandboxes/" + knownID, 405},
 		{"OPTIONS", "/v1/sandboxes", 405},
 		{"OPTIONS", "/v1/none", 404},
-		{"PUT", "/v1/sandboxes/" + knownID + "/files/archive", 405},
+		{"POST", "/v1/sandboxes/" + knownID + "/files/archive", 405},
 	} {
 		got := b.do(row.method, row.path, "", "Origin", "https://evil.test", "Access-Control-Request-Method", "POST")
 		assert.Equal(t, row.status, got.status, row.method+" "+row.path)

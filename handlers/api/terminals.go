@@ -131,8 +131,11 @@ func (s *server) refuseCaller(c echo.Context, refusal error) error {
 	}
 	s.note(c, http.StatusSwitchingProtocols, refusal)
 	code := term.CloseForbidden
-	if fault.Is(refusal, fault.Unauthenticated) {
+	switch fault.KindOf(refusal) {
+	case fault.Unauthenticated:
 		code = term.CloseExpired
+	case fault.SlowDown, fault.QuotaExceeded:
+		code = term.CloseTooSlow
 	}
 	return conn.Close(code, fault.Public(refusal))
 }

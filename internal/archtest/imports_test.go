@@ -25,10 +25,11 @@ var own = map[string][]string{
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
+	"internal/seal":     {},
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
-		"auth", "internal/approval", "internal/audit", "internal/fault",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
@@ -47,6 +48,10 @@ var own = map[string][]string{
 		"auth", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
+	},
+	"handlers/mcp": {
+		"auth", "handlers/api", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
+		"sandbox", "sandbox/agent",
 	},
 	"views":    {"static", "views/ui"},
 	"views/ui": {"static"},
@@ -67,6 +72,7 @@ var outside = map[string][]string{
 	"modernc.org/sqlite":               {"internal/store"},
 	"github.com/pressly/goose/":        {"internal/store"},
 	"github.com/labstack/echo/":        {"handlers", "handlers/api"},
+	"github.com/modelcontextprotocol/": {"handlers/mcp", "cmd/sandgate"},
 	"github.com/gorilla/":              {"auth/session"},
 	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
@@ -145,7 +151,7 @@ func TestHandlersActThroughTheService(t *testing.T) {
 		}
 	}
 	for _, f := range goFiles(t) {
-		if f.test || f.pkg != "handlers" && f.pkg != "handlers/api" {
+		if f.test || f.pkg != "handlers" && !strings.HasPrefix(f.pkg, "handlers/") {
 			continue
 		}
 		for _, use := range f.qualified() {

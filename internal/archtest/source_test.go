@@ -58,7 +58,7 @@ var tree = sync.OnceValues(func() ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if d.Type().IsRegular() {
+		if d.Type().IsRegular() && rel != ".git" { // a file in a worktree of git
 			out = append(out, filepath.ToSlash(rel))
 		}
 		return nil

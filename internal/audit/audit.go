@@ -157,7 +157,7 @@ func (e *Entry) End(err error, detail string) {
 		out := e.intent
 		out.Seq, out.IntentSeq = 0, e.intent.Seq
 		out.Duration = e.log.o.Now().Sub(e.start).Seconds()
-		out.Outcome = outcomeOf(err)
+		out.Outcome = OutcomeOf(err)
 		if err != nil {
 			detail = joinDetail(detail, fault.Public(err))
 		}
@@ -173,7 +173,8 @@ func (e *Entry) End(err error, detail string) {
 // Intent gives the seq of the intent.
 func (e *Entry) Intent() int64 { return e.intent.Seq }
 
-func outcomeOf(err error) string {
+// OutcomeOf is the outcome that an error means.
+func OutcomeOf(err error) string {
 	switch fault.KindOf(err) {
 	case "":
 		return OK

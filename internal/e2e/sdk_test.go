@@ -29,6 +29,22 @@ func TestTheRealSDK(t *testing.T) {
 	require.Contains(t, string(out), "tier A holds")
 }
 
+// The examples of the SDK's own page run as they stand there.
+func TestTheExamplesOfTheSDK(t *testing.T) {
+	python := testenv.SDK(t)
+	host := newInstallation(t)
+	s := host.serve()
+	host.person("ann@example.org", "alpha")
+	admin := host.run("key", "create", "--workspace", "alpha", "--name", "admin", "--owner", "ann@example.org", "--permission", "sandboxes:run,members:manage,keys:manage")
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, "testdata/sdk_examples.py")
+	cmd.Env = append(os.Environ(), "NOXUS_BACKEND_URL="+s.url, "NOXUS_API_KEY="+host.key("alpha", "sandboxes:run"), "ADMIN_API_KEY="+admin)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "the examples hold")
+}
+
 // Every byte value goes through a terminal unchanged, both ways, once the terminal is told to leave bytes alone.
 func TestTerminalsCarryEveryByte(t *testing.T) {
 	host := newInstallation(t)

@@ -56,7 +56,7 @@ func (s *Store) KeyByPrefix(ctx context.Context, prefix string) (auth.KeyHolder,
 
 // KeyByID gives a key with its workspace and its owner's place there.
 func (s *Store) KeyByID(ctx context.Context, id string) (auth.KeyHolder, error) {
-	return scanKeyHolder(s.ro.QueryRowContext(ctx, keyHolderQuery+`k.id = ?`, id))
+	return scanKeyHolder(s.hot.keyByID.QueryRowContext(ctx, id))
 }
 
 const keyHolderQuery = `SELECT ` + keyColumns + `, ` + workspaceColumns + `, m.role, m.granted, coalesce(o.disabled, 0)

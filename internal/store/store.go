@@ -89,7 +89,7 @@ func dsn(path string, readOnly bool) string {
 
 // hotStatements are the reads of every call and page, prepared once: parsing takes most of the time of a small read.
 type hotStatements struct {
-	keyByPrefix, sandboxByID, userByID, sessionByID, memberBySlug, epoch *sql.Stmt // closed with the database
+	keyByPrefix, keyByID, sandboxByID, userByID, sessionByID, memberBySlug, epoch *sql.Stmt // closed with the database
 }
 
 func prepareHot(ctx context.Context, db *sql.DB) (h hotStatements, err error) {
@@ -98,6 +98,7 @@ func prepareHot(ctx context.Context, db *sql.DB) (h hotStatements, err error) {
 		text string
 	}{
 		{&h.keyByPrefix, keyHolderQuery + `k.prefix = ?`},
+		{&h.keyByID, keyHolderQuery + `k.id = ?`},
 		{&h.sandboxByID, `SELECT ` + sandboxColumns + ` FROM sandboxes WHERE id = ?`},
 		{&h.userByID, `SELECT ` + userColumns + ` FROM users WHERE id = ?`},
 		{&h.sessionByID, `SELECT ` + sessionColumns + ` FROM sessions WHERE id = ?`},

@@ -1,5 +1,5 @@
-// Package testenv owns what tests may ask of the machine they run on: root, runsc, an image, a browser, the SDK, built
-// programs. It is the one place where a test is skipped, and must never skip what SANDGATE_REQUIRE names: that fails instead.
+// Package testenv owns what tests may ask of the machine they run on: root, runsc, an image, a browser, the SDK,
+// schemathesis, built programs. It is the one place where a test is skipped, and must never skip what SANDGATE_REQUIRE names: that fails instead.
 package testenv
 
 import (
@@ -13,11 +13,13 @@ import (
 
 // Requirements that SANDGATE_REQUIRE can name, comma-separated; "all" names every one.
 const (
-	NeedRoot    = "root"
-	NeedRunsc   = "runsc"
-	NeedImage   = "image"
-	NeedBrowser = "browser"
-	NeedSDK     = "sdk"
+	NeedRoot         = "root"
+	NeedRunsc        = "runsc"
+	NeedImage        = "image"
+	NeedBrowser      = "browser"
+	NeedSDK          = "sdk"
+	NeedNode         = "node"
+	NeedSchemathesis = "schemathesis"
 )
 
 // missing skips the test, or fails it where the requirement is named.
@@ -91,6 +93,29 @@ func SDK(t testing.TB) string {
 	p := filepath.Join(CacheDir(), "sdk", "bin", "python")
 	if _, err := os.Stat(p); err != nil {
 		missing(t, NeedSDK, "no SDK at "+p+`: "make prepare" installs it`)
+	}
+	return p
+}
+
+// Node gives the path of a Node that finds the packages of package.json from the tree.
+func Node(t testing.TB) string {
+	t.Helper()
+	p, err := exec.LookPath("node")
+	if err != nil {
+		missing(t, NeedNode, `no node on PATH: "tools/packages.sh run" installs it`)
+	}
+	if _, err := os.Stat(filepath.Join(Top(t), "node_modules", "@modelcontextprotocol", "sdk")); err != nil {
+		missing(t, NeedNode, `no node_modules: "npm ci" installs them`)
+	}
+	return p
+}
+
+// Schemathesis gives the path of the program that walks an API from its document.
+func Schemathesis(t testing.TB) string {
+	t.Helper()
+	p := filepath.Join(CacheDir(), "schemathesis", "bin", "schemathesis")
+	if _, err := os.Stat(p); err != nil {
+		missing(t, NeedSchemathesis, "no schemathesis at "+p+`: "make prepare" installs it`)
 	}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os/user"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ type world struct {
 	tmp     string
 	user    string
 
+	forward atomic.Bool // changes of status reach the service, as they do in the product
+
 	count int
 	box   string
 }
@@ -49,7 +52,7 @@ func newWorld(t *testing.T) *world {
 		records, ok := o.Store.(sandbox.Records)
 		require.True(t, ok)
 		var err error
-		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Now: o.Now})
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
 		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
 	})
@@ -66,6 +69,14 @@ func newWorld(t *testing.T) *world {
 	})
 	return w
 }
+
+func (w *world) changed(r sandbox.Record) {
+	if w.forward.Load() {
+		w.SandboxChanged(r)
+	}
+}
+
+func (w *world) forwardChanges() { w.forward.Store(true) }
 
 // newSandbox makes one of ann's.
 func (w *world) newSandbox(t *testing.T) string {

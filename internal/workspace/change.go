@@ -19,6 +19,7 @@ func (s *Service) may(ctx context.Context, a auth.Actor, what approval.Action, a
 			return nil
 		}
 	}
+	what.Target = s.mask(ctx, what.SandboxID).hide(what.Target)
 	err := fault.New(fault.Forbidden, "This needs the permission %s, which you do not have in this workspace.", any[0])
 	if nerr := s.o.Audit.Note(ctx, event(a, what, "refused", "needs "+string(any[0]))); nerr != nil {
 		return nerr
@@ -27,7 +28,10 @@ func (s *Service) may(ctx context.Context, a auth.Actor, what approval.Action, a
 }
 
 // change is the one way to change something: gate, intent, the change itself, outcome. do returns a detail for the record.
+// Secrets of the sandbox show in none of it.
 func (s *Service) change(ctx context.Context, a auth.Actor, what approval.Action, do func(ctx context.Context) (detail string, err error)) error {
+	hidden := s.mask(ctx, what.SandboxID)
+	what.Target = hidden.hide(what.Target)
 	if err := s.o.Gate.Pass(ctx, a, what); err != nil {
 		if nerr := s.o.Audit.Note(ctx, event(a, what, "refused", fault.Public(err))); nerr != nil {
 			return nerr
@@ -38,8 +42,11 @@ func (s *Service) change(ctx context.Context, a auth.Actor, what approval.Action
 	if err != nil {
 		return err
 	}
+	s.happened(a, what, audit.Started, "")
 	detail, err := do(ctx)
-	entry.End(err, detail)
+	detail = hidden.hide(detail)
+	entry.End(hidden.hideError(err), detail)
+	s.happened(a, what, audit.OutcomeOf(err), detail)
 	return err
 }
 

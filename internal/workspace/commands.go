@@ -36,7 +36,7 @@ func (s *Service) StartCommand(ctx context.Context, a auth.Actor, id string, c a
 		started, err = client.Start(ctx, c)
 		return started.ID, err
 	})
-	return started, err
+	return s.hideCommand(ctx, id, started), err
 }
 
 // command is what starting one of either kind shares.
@@ -55,6 +55,9 @@ func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent
 		c.ID = sandbox.RandomID("cmd")
 	}
 	what.Digest = commandDigest(*c)
+	if err := s.addSecrets(ctx, r, c.Env); err != nil {
+		return err
+	}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		detail, err := do(ctx, r, client)
 		return detail, s.explain(ctx, r, err)
@@ -90,6 +93,9 @@ func (s *Service) Commands(ctx context.Context, a auth.Actor, id string) ([]agen
 		return nil, err
 	}
 	out, err := client.Commands(ctx)
+	for i := range out {
+		out[i] = s.hideCommand(ctx, id, out[i])
+	}
 	return out, s.explain(ctx, r, err)
 }
 
@@ -100,7 +106,7 @@ func (s *Service) Command(ctx context.Context, a auth.Actor, id, cmd string) (ag
 		return agent.Command{}, err
 	}
 	out, err := client.Command(ctx, cmd)
-	return out, s.explain(ctx, r, err)
+	return s.hideCommand(ctx, id, out), s.explain(ctx, r, err)
 }
 
 // CommandLogs gives kept output from byte offsets on, without waiting. Needs read.
@@ -110,7 +116,7 @@ func (s *Service) CommandLogs(ctx context.Context, a auth.Actor, id, cmd string,
 		return nil, nil, c, err
 	}
 	stdout, stderr, c, err = client.Logs(ctx, cmd, stdoutFrom, stderrFrom)
-	return stdout, stderr, c, s.explain(ctx, r, err)
+	return stdout, stderr, s.hideCommand(ctx, id, c), s.explain(ctx, r, err)
 }
 
 // FollowCommand streams a command from byte offsets on to its end. Needs read, all the time.

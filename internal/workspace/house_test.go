@@ -17,6 +17,7 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
+	"sandgate/internal/seal"
 	"sandgate/internal/store"
 	"sandgate/internal/workspace"
 )
@@ -136,7 +137,9 @@ func openHouse(t testing.TB, dir string, more func(*workspace.Options)) *house {
 	h.audit = &breakable{Store: h.store}
 	h.log, err = audit.New(audit.Options{Store: h.audit, Key: bytes.Repeat([]byte{1}, 32), HeadFile: filepath.Join(dir, "audit.head"), Now: h.clock.Now})
 	require.NoError(t, err)
-	o := workspace.Options{Store: h.store, Audit: h.log, Gate: h.gate, Now: h.clock.Now}
+	box, err := seal.New(bytes.Repeat([]byte{2}, seal.KeyLen))
+	require.NoError(t, err)
+	o := workspace.Options{Store: h.store, Audit: h.log, Gate: h.gate, Seal: box, Now: h.clock.Now}
 	if more != nil {
 		more(&o)
 	}

@@ -25,6 +25,9 @@ func (s *Service) claimCreate(ctx context.Context, a auth.Actor, o CreateOptions
 	}
 	sum := sha256.Sum256(canonical)
 	digest := hex.EncodeToString(sum[:])
+	if len(o.Secrets) > 0 {
+		digest = hex.EncodeToString(s.o.Seal.Digest(canonical)) // nobody may try guesses at secrets against the database
+	}
 	claimed, haveDigest, haveID, err := s.o.Store.ClaimIdempotencyKey(ctx, a.Workspace.ID, key, digest, id, s.o.Now())
 	if err != nil || claimed {
 		return prior, false, err

@@ -18,6 +18,7 @@ const (
 	maxEnv      = 128      // variables
 	maxEnvValue = 32 << 10 // bytes
 	maxMetadata = 32       // pairs
+	minSecret   = 4        // bytes
 	maxCommand  = 1 << 20  // bytes; the kernel inside takes at most 128 KiB an argument, the agent says so
 )
 
@@ -50,13 +51,11 @@ func (o *CreateOptions) check() error {
 	if msg := envProblem(o.Env); msg != "" {
 		bad["env"] = msg
 	}
-	if len(o.Metadata) > maxMetadata {
-		bad["metadata"] = "holds more than 32 pairs"
+	if msg := metadataProblem(o.Metadata); msg != "" {
+		bad["metadata"] = msg
 	}
-	for k, v := range o.Metadata {
-		if textProblem(k, 64) != "" || k == "" || textProblem(v, 256) != "" {
-			bad["metadata"] = "keys may have 1 to 64 and values up to 256 characters, none of them control characters"
-		}
+	if msg := secretsProblem(o.Secrets, o.Env); msg != "" {
+		bad["secrets"] = msg
 	}
 	checkResources(&o.Resources, bad)
 	return fieldsFault(bad)
@@ -126,6 +125,34 @@ func envProblem(env map[string]string) string {
 			return "names starting with SANDGATE_ are Sandgate's own"
 		case len(v) > maxEnvValue || strings.ContainsRune(v, 0):
 			return "values may have up to 32 KiB and no NUL"
+		}
+	}
+	return ""
+}
+
+func metadataProblem(pairs map[string]string) string {
+	if len(pairs) > maxMetadata {
+		return "holds more than 32 pairs"
+	}
+	for k, v := range pairs {
+		if textProblem(k, 64) != "" || k == "" || textProblem(v, 256) != "" {
+			return "keys may have 1 to 64 and values up to 256 characters, none of them control characters"
+		}
+	}
+	return ""
+}
+
+// secretsProblem judges secrets: variables of the environment that are long enough to be found where they must not show.
+func secretsProblem(secrets, env map[string]string) string {
+	if msg := envProblem(secrets); msg != "" {
+		return msg
+	}
+	for k, v := range secrets {
+		if _, twice := env[k]; twice {
+			return "names a variable that env has too"
+		}
+		if len(v) < minSecret {
+			return "values need at least 4 bytes: shorter ones could not be masked where they show up"
 		}
 	}
 	return ""

@@ -20,6 +20,7 @@ type CreateOptions struct {
 	Cwd            string
 	User           string
 	Env            map[string]string
+	Secrets        map[string]string // given to processes like Env, and shown nowhere
 	Metadata       map[string]string
 	Resources      sandbox.Resources // zero fields: defaults
 	IdempotencyKey string
@@ -41,6 +42,9 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := o.check(); err != nil {
 		return Sandbox{}, err
 	}
+	if len(o.Secrets) > 0 && s.o.Seal == nil {
+		return Sandbox{}, fault.Field("secrets", "cannot be kept by this installation")
+	}
 	if err := s.imageReady(o.Image); err != nil {
 		return Sandbox{}, err
 	}
@@ -49,8 +53,12 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			return prior, err
 		}
 	}
+	what.Target = maskOf(o.Secrets).hide(what.Target)
 	var made sandbox.Record
 	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
+			return "", err
+		}
 		var err error
 		made, err = s.o.Sandboxes.Create(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
@@ -60,6 +68,7 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 		return "image " + o.Image, err
 	})
 	if err != nil {
+		s.forgetSecrets(id)
 		s.releaseCreate(ctx, a, o)
 		return Sandbox{}, err
 	}
@@ -125,6 +134,7 @@ func (s *Service) KillSandbox(ctx context.Context, a auth.Actor, id string) erro
 	what.Target = r.Label
 	if !a.May(auth.SandboxesManage) && !owns(a, r) {
 		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can kill this sandbox.", r.OwnerName)
+		what.Target = s.mask(ctx, id).hide(what.Target)
 		return errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
 	}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
@@ -149,6 +159,7 @@ func (s *Service) Usage(ctx context.Context, a auth.Actor, id string) (sandbox.U
 func (s *Service) SandboxChanged(r sandbox.Record) {
 	switch r.Status {
 	case sandbox.Failed:
+		r.Label = s.mask(context.Background(), string(r.ID)).hide(r.Label)
 		s.o.Terminals.Drop(r.ID, fault.Public(sandbox.Died(r.Reason)))
 		e := audit.Event{
 			WorkspaceID: r.WorkspaceID, ActorKind: auth.System, Actor: "system", SandboxID: string(r.ID),
@@ -161,6 +172,13 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		s.o.Terminals.Drop(r.ID, "The sandbox was killed.")
 	}
 	s.feed.send(r.WorkspaceID, Change{Kind: "sandbox", SandboxID: string(r.ID)})
+	s.events.send(r.WorkspaceID, Event{
+		Type: EventStatus, At: s.o.Now(), SandboxID: string(r.ID), Status: string(r.Status), Reason: r.Reason,
+	})
+	if r.Status == sandbox.Gone {
+		s.forgetSecrets(r.ID)
+		s.meters.forget(r.ID)
+	}
 }
 
 // ---- what the other files of the sandbox half share ----

@@ -18,6 +18,8 @@ type Store interface {
 	Keys
 	Sessions
 	Idempotency
+	Descriptions
+	Sealed
 }
 
 // Users keeps accounts.
@@ -92,4 +94,16 @@ type Idempotency interface {
 	ClaimIdempotencyKey(ctx context.Context, workspaceID, key, digest string, id sandbox.ID, at time.Time) (
 		claimed bool, haveDigest string, haveID sandbox.ID, err error)
 	ReleaseIdempotencyKey(ctx context.Context, workspaceID, key string) error
+}
+
+// Descriptions changes what people wrote about a sandbox; nil leaves what is there.
+type Descriptions interface {
+	DescribeSandbox(ctx context.Context, id sandbox.ID, label *string, metadata map[string]string) error
+}
+
+// Sealed keeps the secrets of sandboxes, as they were sealed. It never sees one in clear.
+type Sealed interface {
+	PutSecrets(ctx context.Context, id sandbox.ID, sealed []byte) error
+	Secrets(ctx context.Context, id sandbox.ID) ([]byte, error)
+	DeleteSecrets(ctx context.Context, id sandbox.ID) error
 }

@@ -42,6 +42,9 @@ func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p a
 	if err := fieldsFault(bad); err != nil {
 		return Terminal{}, err
 	}
+	if err := s.addSecrets(ctx, r, p.Env); err != nil {
+		return Terminal{}, err
+	}
 	p.ID = sandbox.RandomID("pty")
 	what.Target = p.ID
 	var opened agent.PTY

@@ -9,6 +9,7 @@ import (
 
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
+	"sandgate/internal/seal"
 	"sandgate/sandbox"
 	"sandgate/sandbox/term"
 )
@@ -17,10 +18,14 @@ import (
 type Service struct {
 	o      Options
 	feed   feed
+	events events
 	people people
+	meters meters
+	vault  vault
 }
 
-// Options are what a Service needs; all fields but Now and Log are required.
+// Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images
+// knows people alone.
 type Options struct {
 	Store     Store
 	Audit     *audit.Log
@@ -28,6 +33,7 @@ type Options struct {
 	Sandboxes *sandbox.Manager
 	Terminals *term.Hub
 	Images    Images
+	Seal      *seal.Box // nil: secrets are refused
 	Log       *slog.Logger
 	Now       func() time.Time
 }

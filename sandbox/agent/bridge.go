@@ -344,7 +344,7 @@ func (f Failure) fault() error {
 		for name, why := range f.Fields {
 			switch name {
 			case "path", "source", "destination", "cwd", "user", "env", "command", "stdin", "timeout", "signal", "cursor",
-				"limit", "mode", "format", "id", "offset", "length", "since":
+				"limit", "mode", "format", "id", "offset", "length", "since", "name", "content", "recursive", "archive":
 				return fault.Field(name, "%s", sentence(why))
 			}
 		}

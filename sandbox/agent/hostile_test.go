@@ -105,6 +105,11 @@ func everything(t *testing.T, c *agent.Client) {
 			_, err := c.WriteFile(ctx, p, strings.NewReader("x"), agent.WriteOptions{Size: 1})
 			return err
 		},
+		"search": func() error { _, err := c.Search(ctx, p, agent.SearchQuery{Name: "x", Limit: 10}); return err },
+		"watch":  func() error { return c.Watch(ctx, p, true, func(agent.FileChange) error { return nil }) },
+		"copy":   func() error { _, err := c.Copy(ctx, p, []byte("/g")); return err },
+		"chmod":  func() error { _, err := c.Chmod(ctx, p, 0o600); return err },
+		"unpack": func() error { _, err := c.Unpack(ctx, p, "tar", strings.NewReader("x"), 1); return err },
 	} {
 		require.Error(t, f(), name)
 	}

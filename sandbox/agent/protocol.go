@@ -32,7 +32,7 @@ const (
 	DefaultTimeout = 60 * time.Second
 	MaxTimeout     = 24 * time.Hour
 	DrainAfterExit = 300 * time.Millisecond // main process gone, children hold the pipe: answer after this
-	StreamWindow   = 4 << 20                // yamux window of one stream, each way: what a stalled reader can make its side hold
+	StreamWindow   = 1 << 20                // yamux window of one stream, each way: what a stalled reader can make its side hold
 )
 
 // Hello is the agent's answer to GET /v1/hello.

@@ -130,7 +130,7 @@ func copyTree(ctx context.Context, from, to string) error {
 			return err
 		}
 	default:
-		return fault.New(fault.BadRequest, "There is a %s in it, which cannot be moved to another file system.", typeOf(fi.Mode()))
+		return fault.New(fault.BadRequest, "There is a %s in it, which cannot be copied.", typeOf(fi.Mode()))
 	}
 	if err := os.Lchown(to, int(st.Uid), int(st.Gid)); err != nil {
 		return err

@@ -47,6 +47,11 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/files/move":          s.fileMove,
 		"DELETE /v1/files":             s.fileDelete,
 		"GET /v1/files/archive":        s.fileArchive,
+		"PUT /v1/files/archive":        s.fileUnpack,
+		"GET /v1/files/search":         s.fileSearch,
+		"GET /v1/files/watch":          s.fileWatch,
+		"POST /v1/files/copy":          s.fileCopy,
+		"POST /v1/files/chmod":         s.fileChmod,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
@@ -60,11 +65,7 @@ func (s *Server) routes() http.Handler {
 // refuse writes the one error body. What is not a fault is told by its text: it is the sandbox's own, and the host
 // shows it to nobody.
 func refuse(w http.ResponseWriter, err error) {
-	f := agent.Failure{Code: string(fault.KindOf(err)), Detail: err.Error()}
-	if e, ok := errors.AsType[*fault.Error](err); ok {
-		f.Detail, f.Fields = e.Public, e.Fields
-		f.Reason, _ = e.Extra["reason"].(string)
-	}
+	f := failureOf(err)
 	status := http.StatusInternalServerError
 	switch fault.KindOf(err) {
 	case fault.BadRequest:
@@ -87,6 +88,15 @@ func refuse(w http.ResponseWriter, err error) {
 		status = http.StatusTooManyRequests
 	}
 	answer(w, status, f)
+}
+
+func failureOf(err error) agent.Failure {
+	f := agent.Failure{Code: string(fault.KindOf(err)), Detail: err.Error()}
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		f.Detail, f.Fields = e.Public, e.Fields
+		f.Reason, _ = e.Extra["reason"].(string)
+	}
+	return f
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

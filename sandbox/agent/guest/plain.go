@@ -81,5 +81,6 @@ func (s *Server) startLine(line string, attr *syscall.ProcAttr) (pid int, done <
 			// No permission, no interpreter, no program format: bash says so in its words, or runs it as a script.
 		}
 	}
-	return s.children.start(shellPath, []string{name, "-c", line}, attr)
+	// What begins with a dash is a command too, not an option of the shell.
+	return s.children.start(shellPath, []string{name, "-c", "--", line}, attr)
 }

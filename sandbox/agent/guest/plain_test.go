@@ -51,6 +51,9 @@ func TestPlainLinesMeanWhatBashMeans(t *testing.T) {
 		{"greet", map[string]string{"PATH": "."}},
 		{"greet", nil},
 		{"no-such-program-at-all -x", nil},
+		{"-n", nil}, // no options of the shell
+		{"-c true", nil},
+		{"--version", nil},
 		{"printenv PWD", nil},
 		{"printenv _", nil},
 		{"true", map[string]string{"BASH_ENV": filepath.Join(dir, "lines")}},

@@ -39,7 +39,8 @@ type Server struct {
 	login    loginEnv
 	users    names
 	groups   names
-	renames  sync.Mutex // held from a last look at a file to its replacement
+	renames  sync.Mutex    // held from a last look at a file to its replacement
+	watchers chan struct{} // tokens of watches on files
 
 	mu       sync.Mutex
 	commands map[string]*command
@@ -66,6 +67,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, boot: hex.EncodeToString(id[:]), children: newChildren(cfg.Init),
 		commands: map[string]*command{}, refused: map[string]struct{}{}, ptys: map[string]*terminal{}, sessions: map[*yamux.Session]struct{}{},
+		watchers: make(chan struct{}, agent.MaxWatchers),
 	}
 	s.login.base = cfg.Env
 	s.users.path, s.groups.path = "/etc/passwd", "/etc/group"

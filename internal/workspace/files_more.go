@@ -1,0 +1,65 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"sandgate/auth"
+	"sandgate/sandbox/agent"
+	"sandgate/sandbox/files"
+)
+
+// SearchFiles gives a page of what is below a directory and matches. Needs read.
+func (s *Service) SearchFiles(ctx context.Context, a auth.Actor, id string, path []byte, q agent.SearchQuery) (agent.SearchPage, error) {
+	return fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (agent.SearchPage, error) { return c.Search(ctx, p, q) })
+}
+
+// WatchFiles tells out of changes in a directory, recursive in all below it, until ctx ends (nil), the directory is gone
+// (nil), out fails, or the actor loses read, which is needed all the time. The first change is "ready".
+func (s *Service) WatchFiles(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool, out func(agent.FileChange) error) error {
+	_, err := fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (struct{}, error) {
+		guarded, release := s.Guard(ctx, a, auth.SandboxesRead)
+		defer release()
+		err := c.Watch(guarded, p, recursive, out)
+		if err != nil && guarded.Err() != nil {
+			err = endOf(ctx, guarded)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// CopyFile copies a file, a link itself or a directory; a destination that exists is a conflict. Needs run.
+func (s *Service) CopyFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error) {
+	to := " → " + files.Display(destination)
+	return fileChange(ctx, s, a, id, "file.copy", source, to, func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
+		dest, err := files.Clean(destination)
+		if err != nil {
+			return agent.FileInfo{}, "", err
+		}
+		info, err := c.Copy(ctx, p, dest)
+		return info, "", err
+	})
+}
+
+// ChmodFile sets permission bits. Needs run.
+func (s *Service) ChmodFile(ctx context.Context, a auth.Actor, id string, path []byte, mode uint32) (agent.FileInfo, error) {
+	return fileChange(ctx, s, a, id, "file.chmod", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
+		info, err := c.Chmod(ctx, p, mode)
+		return info, fmt.Sprintf("mode %04o", mode), err
+	})
+}
+
+// UnpackFiles unpacks an archive ("tar" or "zip") below a directory; one that is refused or breaks off changes nothing.
+// size is the body's length, -1 when unknown. The record's outcome holds what was unpacked and the archive's SHA-256.
+// Needs run.
+func (s *Service) UnpackFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string, body io.Reader, size int64) (agent.Unpacked, error) {
+	return fileChange(ctx, s, a, id, "file.unpack", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.Unpacked, string, error) {
+		seen := &measured{r: body, sum: sha256.New()}
+		u, err := c.Unpack(ctx, p, format, seen, size)
+		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s, sha256 %s", u.Files, u.Bytes, seen.n, format, hex.EncodeToString(seen.sum.Sum(nil))), err
+	})
+}

@@ -1,0 +1,77 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+
+	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+)
+
+// SandboxPatch is what can be changed of a sandbox; nil leaves what is there. Metadata is replaced whole.
+type SandboxPatch struct {
+	Label    *string
+	Metadata map[string]string
+}
+
+// UpdateSandbox changes one's own (needs run) or anyone's (needs manage).
+func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p SandboxPatch) (Sandbox, error) {
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.update", SandboxID: id}
+	if err := s.may(ctx, a, what, auth.SandboxesManage, auth.SandboxesRun); err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.locate(ctx, a, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	what.Target = r.Label
+	if !a.May(auth.SandboxesManage) && !owns(a, r) {
+		what.Target = s.mask(ctx, id).hide(what.Target)
+		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can change this sandbox.", r.OwnerName)
+		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	}
+	if err := p.check(); err != nil {
+		return Sandbox{}, err
+	}
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return p.words(), s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
+	})
+	if err != nil {
+		return Sandbox{}, err
+	}
+	s.feed.send(r.WorkspaceID, Change{Kind: "sandbox", SandboxID: id})
+	if r, err = s.o.Sandboxes.Record(ctx, sandbox.ID(id)); err != nil {
+		return Sandbox{}, err
+	}
+	return s.shown(a, r), nil
+}
+
+func (p SandboxPatch) check() error {
+	bad := map[string]string{}
+	if p.Label != nil {
+		if msg := textProblem(*p.Label, maxLabel); msg != "" {
+			bad["label"] = msg
+		}
+	}
+	if msg := metadataProblem(p.Metadata); msg != "" {
+		bad["metadata"] = msg
+	}
+	return fieldsFault(bad)
+}
+
+// words say for the record what changed.
+func (p SandboxPatch) words() string {
+	out := ""
+	if p.Label != nil {
+		out = "label " + *p.Label
+	}
+	if p.Metadata != nil {
+		if out != "" {
+			out += "; "
+		}
+		out += "metadata"
+	}
+	return out
+}
