@@ -184,7 +184,17 @@ func (p *tab) mark(css, words string) string {
 // click clicks the first visible element that matches css and whose text, label or title has the words.
 func (p *tab) click(css, words string) {
 	p.t.Helper()
-	p.do(chromedp.Click(chromedp.CSS(p.mark(css, words))))
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(p.ctx, patience)
+		err := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(p.mark(css, words))))
+		cancel()
+		// A document that has just replaced another, or a part that was swapped, makes the driver ask for a node that is gone.
+		if err != nil && try < 5 && strings.Contains(err.Error(), "Could not find node") {
+			continue
+		}
+		require.NoError(p.t, err, "at %s", p.where())
+		return
+	}
 }
 
 // fill puts text into a field as a person would: click, select all, type.

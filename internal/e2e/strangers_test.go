@@ -162,12 +162,12 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 				continue
 			}
 			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty"), bob.has.with(unknown, "id", "cmd", "pty")
-			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24}
-			code, answer := bob.rest.do(route.Method, foreign.fill(route.Path)+"?path=/work/x", only(t, body, route.Method, route.Path))
+			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24, "label": "x", "mode": "0644"}
+			code, answer := bob.rest.do(route.Method, foreign.fill(route.Path)+"?path=/work/x&name=x", only(t, body, route.Method, route.Path))
 			if code != http.StatusNotFound {
 				t.Errorf("%d: %s %s: %s", code, route.Method, route.Path, answer)
 			}
-			_, other := bob.rest.do(route.Method, never.fill(route.Path)+"?path=/work/x", only(t, body, route.Method, route.Path))
+			_, other := bob.rest.do(route.Method, never.fill(route.Path)+"?path=/work/x&name=x", only(t, body, route.Method, route.Path))
 			same(t, foreign, answer, never, other)
 			walked++
 			for _, n := range []string{"cmd", "pty"} { // one's own sandbox, but the other's command or terminal
@@ -220,6 +220,7 @@ func only(t *testing.T, all map[string]any, method, path string) any {
 	fields := map[string][]string{
 		"/commands": {"command"}, "/stdin": {"data"}, "/kill": {"signal"}, "/files": {"path", "content", "encoding"},
 		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/raw": nil, "/archive": nil,
+		"/:id": {"label"}, "/copy": {"source", "destination"}, "/chmod": {"path", "mode"},
 	}
 	names, known := fields[path[strings.LastIndex(path, "/"):]]
 	require.True(t, known, "%s %s: say in this test what its body is", method, path)
