@@ -167,10 +167,12 @@ func (p *tab) untilWithin(limit time.Duration, what, condition string) {
 	require.Fail(p.t, "the page never shows "+what, "%s\nat %s, last error %v\n%.2000s", condition, p.where(), last, eval[string](p, "document.body ? document.body.innerText : ''"))
 }
 
-// mark finds the first visible element that matches css and whose text has the words, and gives a selector for it alone.
+// mark finds the first visible element that matches css and whose text has the words, once the page is loaded, and gives a
+// selector for it alone.
 func (p *tab) mark(css, words string) string {
 	p.t.Helper()
 	p.until(css+" with "+strconv.Quote(words), fmt.Sprintf(`(() => {
+		if (document.readyState !== "complete") return false;
 		for (const old of document.querySelectorAll("[data-e2e]")) old.removeAttribute("data-e2e");
 		for (const e of document.querySelectorAll(%q)) {
 			const text = [e.innerText, e.value, e.getAttribute("aria-label"), e.title].filter(Boolean).join("\n");
@@ -181,27 +183,40 @@ func (p *tab) mark(css, words string) string {
 	return "[data-e2e]"
 }
 
+// aimed does one thing to the first visible element that matches css and has the words. A document that has just replaced
+// another, or a part that was swapped, makes the driver ask for a node that is gone: then it is looked for again.
+func (p *tab) aimed(css, words string, act func(selector string) chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	for try := 1; ; try++ {
+		sel := p.mark(css, words)
+		ctx, cancel := context.WithTimeout(p.ctx, patience)
+		err := chromedp.Do(ctx, act(sel))
+		cancel()
+		if err == nil {
+			return
+		}
+		if try == 5 || !strings.Contains(err.Error(), "Could not find node") {
+			require.NoError(p.t, err, "at %s", p.where())
+		}
+	}
+}
+
 // click clicks the first visible element that matches css and whose text, label or title has the words.
 func (p *tab) click(css, words string) {
 	p.t.Helper()
-	for try := 1; ; try++ {
-		ctx, cancel := context.WithTimeout(p.ctx, patience)
-		err := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(p.mark(css, words))))
-		cancel()
-		// A document that has just replaced another, or a part that was swapped, makes the driver ask for a node that is gone.
-		if err != nil && try < 5 && strings.Contains(err.Error(), "Could not find node") {
-			continue
-		}
-		require.NoError(p.t, err, "at %s", p.where())
-		return
-	}
+	p.aimed(css, words, func(sel string) chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(sel)) })
+}
+
+// focus puts the focus on the first visible element that matches css.
+func (p *tab) focus(css string) {
+	p.t.Helper()
+	p.aimed(css, "", func(sel string) chromedp.Action[chromedp.Void] { return chromedp.Focus(chromedp.CSS(sel)) })
 }
 
 // fill puts text into a field as a person would: click, select all, type.
 func (p *tab) fill(css, text string) {
 	p.t.Helper()
-	sel := chromedp.CSS(p.mark(css, ""))
-	p.do(chromedp.Focus(sel))
+	p.focus(css)
 	eval[chromedp.Void](p, `document.querySelector("[data-e2e]").select?.()`)
 	p.insert(text)
 }

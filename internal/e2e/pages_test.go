@@ -33,7 +33,7 @@ func (p *tab) sees(pattern string) string {
 // line types a line into the terminal in front.
 func (p *tab) line(text string) {
 	p.t.Helper()
-	p.do(chromedp.Focus(chromedp.CSS(p.mark(".xterm-helper-textarea", ""))))
+	p.focus(".xterm-helper-textarea")
 	p.press(text + "\r") // key by key, as fingers do
 }
 
@@ -87,7 +87,7 @@ func TestFirstHourInTheBrowser(t *testing.T) {
 	p.line(`mkdir -p notebooks && cp /usr/lib/os-release . && printf 'month,churn\n2026-09,0.031\n2026-10,0.027\n' >churn.csv; clear`)
 	p.line("uname -sr; python --version; ls -l; cat churn.csv")
 	p.sees(`^Python 3`)
-	p.do(chromedp.Click(chromedp.CSS("button[data-refresh-files]")))
+	p.click("button[data-refresh-files]", "")
 	p.until("the table among the files", `document.querySelector("#files").innerText.includes("churn.csv")`)
 	if path := os.Getenv("SANDGATE_SCREENSHOT"); path != "" {
 		require.NoError(t, os.WriteFile(path, p.picture(), 0o644))
@@ -163,7 +163,7 @@ func filesInTheBrowser(p *tab) {
 	menu := func(name, item string) {
 		summary := fmt.Sprintf(`#files summary[aria-label=%q]`, "Actions for "+name)
 		if !eval[bool](p, fmt.Sprintf("document.querySelector(%q).parentElement.open", summary)) {
-			p.do(chromedp.Click(chromedp.CSS(summary)))
+			p.click(summary, "")
 		}
 		p.click("#files details[open] .menu a", item)
 	}
@@ -188,7 +188,7 @@ func filesInTheBrowser(p *tab) {
 	p.click("dialog button", "Delete")
 	p.until("the file gone", "!"+entry("renamed ☃.bin"))
 
-	p.do(chromedp.Click(chromedp.CSS(`#files a[aria-label="New folder"]`)))
+	p.click(`#files a[aria-label="New folder"]`, "")
 	p.until("the dialog", `document.querySelector("dialog[open] input.in")`)
 	p.fill("dialog input.in", "data")
 	p.click("dialog button", "Create")
@@ -202,10 +202,10 @@ func filesInTheBrowser(p *tab) {
 	p.click("#files li.entry a", "people.csv")
 	p.until("the table's head", `[...document.querySelectorAll("#preview th, #preview td")].some(e => e.textContent.trim() === "<b>Bob</b>")`)
 	p.keep("preview")
-	p.do(chromedp.Click(chromedp.CSS(`#files a[aria-label^="Download this folder"]`)))
+	p.click(`#files a[aria-label^="Download this folder"]`, "")
 	p.downloaded("data.zip")
 	p.click("a[data-close-preview]", "")
-	p.do(chromedp.Click(chromedp.CSS(`#files .crumbs a:nth-last-of-type(2)`)))
+	p.click(`#files .crumbs a:nth-last-of-type(2)`, "")
 	p.until("the folder above", entry("data"))
 }
 
