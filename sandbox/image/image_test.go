@@ -144,7 +144,8 @@ func TestPruneTakesWhatIsReplacedAndUnused(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(s.nameDir("tiny"), digest, "rootfs"), 0o755))
 	}
 	require.NoError(t, os.Symlink("00000000000000000000000000000003", s.current("tiny")))
-	require.NoError(t, s.Prune(t.Context(), func(rootfs string) (bool, error) { return strings.Contains(rootfs, "1/"), nil }))
+	used := filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000001", "rootfs")
+	require.NoError(t, s.Prune(t.Context(), func(rootfs string) (bool, error) { return rootfs == used, nil }))
 	require.DirExists(t, filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000001"))
 	require.NoDirExists(t, filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000002"))
 	require.DirExists(t, filepath.Join(s.nameDir("tiny"), "00000000000000000000000000000003"))
