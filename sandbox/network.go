@@ -1,0 +1,62 @@
+package sandbox
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// NetworkMode says what a sandbox reaches.
+type NetworkMode string
+
+// The modes. No mode reaches the host, another sandbox, or an address that is not public.
+const (
+	NetworkNone      NetworkMode = "none"       // nothing, no name is answered
+	NetworkPublic    NetworkMode = "public"     // every public address
+	NetworkAllowList NetworkMode = "allow-list" // what NetworkPolicy.Allow names, as far as it is public
+)
+
+// NetworkPolicy is what one sandbox may reach. It may change while the sandbox runs.
+type NetworkPolicy struct {
+	Mode NetworkMode `json:"mode"`
+	// Allow is used by NetworkAllowList alone: names ("example.org", "*.example.org") and networks ("1.2.3.0/24",
+	// "1.2.3.4"), each with an optional port (":443"). A name admits the addresses that it was answered with, for as long as
+	// the answer lives.
+	Allow []string `json:"allow"`
+}
+
+// Attachment is a network that is ready for a sandbox to start in.
+type Attachment struct {
+	// Namespace is understood by the Network that made it and the Runtime that uses it, and by nobody else.
+	Namespace string
+	// Resolver answers names inside; the same for every sandbox of an installation, so that a copy of one needs no change.
+	Resolver netip.Addr
+}
+
+// Denial is one or more attempts of a sandbox to reach what it may not, of the same kind, put together.
+type Denial struct {
+	At          time.Time // of the last one
+	Protocol    string    // "tcp", "udp", "icmp", "dns" or the protocol's number
+	Destination string    // an address, or for dns the name that was asked for: hostile text
+	Port        uint16    // 0 where there is none
+	Why         string    // one of the words that the Network documents, e.g. "private", "host", "neighbour", "not on the list"
+	Count       int64     // how many this stands for, at least 1
+}
+
+// Network gives every sandbox a network of its own and holds it to its policy, from before its first packet until after
+// its last. Rules stay in force while no process of Sandgate runs. All methods are safe for concurrent use and take only
+// ids that are Valid. Implemented by sandbox/netjail, and for unit tests by sandbox/sandboxtest.
+type Network interface {
+	// Attach makes the network of one sandbox, rules first; journal is called before each step. When it fails or ctx ends,
+	// every step done so far is undone. One that is attached already: fault.Conflict.
+	Attach(ctx context.Context, id ID, p NetworkPolicy, journal Journal) (Attachment, error)
+	// Change replaces the policy at once; connections that it does not allow any more end. Not attached: fault.NotFound.
+	Change(ctx context.Context, id ID, p NetworkPolicy) error
+	// Adopt takes up what an earlier process attached: it is compared with what should be and mended, never opened. Not
+	// attached, or beyond mending: fault.NotFound.
+	Adopt(ctx context.Context, id ID, p NetworkPolicy) error
+	// Detach takes everything of one sandbox's network off the host. It is idempotent, tries every step, joins the errors.
+	Detach(ctx context.Context, id ID) error
+	// Found lists the ids of which any trace of a network that bears our INST is on the host, whatever records say.
+	Found(ctx context.Context) ([]ID, error)
+}
