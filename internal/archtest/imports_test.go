@@ -21,6 +21,9 @@ var own = map[string][]string{
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/image":       {"internal/fault"},
+
+	"sandbox/netjail/prefix":   {}, // one table for the filter and for Go
+
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
