@@ -22,7 +22,7 @@ var own = map[string][]string{
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/image":       {"internal/fault"},
 
-	"sandbox/netjail/prefix":   {}, // one table for the filter and for Go
+	"sandbox/netjail/prefix": {}, // one table for the filter and for Go
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
@@ -80,6 +80,7 @@ var outside = map[string][]string{
 	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
 	"github.com/creack/pty":            {"sandbox/agent/guest"},
+	"github.com/miekg/dns":             {"sandbox/netjail/resolver"},
 	"github.com/hashicorp/yamux":       {"sandbox/agent", "sandbox/agent/guest"},
 	"github.com/opencontainers/":       {"sandbox/runsc"},
 	"github.com/a-h/templ":             {"views", "views/ui", "handlers"},
