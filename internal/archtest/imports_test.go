@@ -22,7 +22,9 @@ var own = map[string][]string{
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/image":       {"internal/fault"},
 
-	"sandbox/netjail/prefix": {}, // one table for the filter and for Go
+	"sandbox/netjail/prefix":   {}, // one table for the filter and for Go
+	"sandbox/netjail/policy":   {"internal/fault", "sandbox", "sandbox/netjail/prefix"},
+	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy"},
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
