@@ -322,6 +322,14 @@ var sandboxAccounts = map[string]account{
 		_, err := w.Usage(ctx, a, id)
 		return err
 	})},
+	"Denials": {kind: read, needs: lookNeeds, prepare: shared, call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+		_, err := w.Denials(ctx, a, id)
+		return err
+	})},
+	"NetworkDenied": {kind: read, why: "called by the network of sandboxes", call: func(_ context.Context, w *world, _ auth.Actor, _ any) error {
+		w.NetworkDenied(sandbox.NewID(), sandbox.Denial{Protocol: "tcp", Destination: "10.0.0.1", Port: 80, Why: "private", Count: 1})
+		return nil
+	}},
 	"Changes": {kind: read, why: "tells that, not what; the stream's Guard holds the permission", call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
 		ctx, cancel := context.WithCancel(ctx)
 		ch := w.Changes(ctx, a)

@@ -23,6 +23,7 @@ type CreateOptions struct {
 	Secrets        map[string]string // given to processes like Env, and shown nowhere
 	Metadata       map[string]string
 	Resources      sandbox.Resources // zero fields: defaults
+	Network        sandbox.NetworkPolicy
 	IdempotencyKey string
 }
 
@@ -40,6 +41,9 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 		return Sandbox{}, err
 	}
 	if err := o.check(); err != nil {
+		return Sandbox{}, err
+	}
+	if err := s.checkNetwork(&o.Network); err != nil {
 		return Sandbox{}, err
 	}
 	if len(o.Secrets) > 0 && s.o.Seal == nil {
@@ -64,8 +68,9 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
+			Network: o.Network,
 		})
-		return "image " + o.Image, err
+		return "image " + o.Image + "; " + networkWords(o.Network), err
 	})
 	if err != nil {
 		s.forgetSecrets(id)
@@ -178,6 +183,7 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 	if r.Status == sandbox.Gone {
 		s.forgetSecrets(r.ID)
 		s.meters.forget(r.ID)
+		s.closeDenied(r.ID, true)
 	}
 }
 

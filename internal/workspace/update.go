@@ -14,6 +14,7 @@ import (
 type SandboxPatch struct {
 	Label    *string
 	Metadata map[string]string
+	Network  *sandbox.NetworkPolicy // more than there is needs manage
 }
 
 // UpdateSandbox changes one's own (needs run) or anyone's (needs manage).
@@ -35,7 +36,20 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 	if err := p.check(); err != nil {
 		return Sandbox{}, err
 	}
+	if p.Network != nil {
+		if err := s.checkNetwork(p.Network); err != nil {
+			return Sandbox{}, err
+		}
+		if err := s.mayNetwork(ctx, a, what, *p.Network, r.Network); err != nil {
+			return Sandbox{}, err
+		}
+	}
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		if p.Network != nil {
+			if err := s.o.Sandboxes.ChangeNetwork(ctx, r.ID, *p.Network); err != nil {
+				return p.words(), err
+			}
+		}
 		return p.words(), s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
 	})
 	if err != nil {
@@ -72,6 +86,12 @@ func (p SandboxPatch) words() string {
 			out += "; "
 		}
 		out += "metadata"
+	}
+	if p.Network != nil {
+		if out != "" {
+			out += "; "
+		}
+		out += networkWords(*p.Network)
 	}
 	return out
 }
