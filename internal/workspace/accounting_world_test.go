@@ -57,6 +57,7 @@ func newWorld(t *testing.T) *world {
 		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Network: w.network, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
 		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		o.PlatformURL = "http://sandgate.internal"
 		o.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) }
 	})
 	w.ann = w.setup(t, true)

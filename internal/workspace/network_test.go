@@ -3,6 +3,7 @@ package workspace_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
+	"sandgate/sandbox/agent"
 )
 
 func TestANetworkIsCheckedKeptAndInForce(t *testing.T) {
@@ -186,4 +188,94 @@ func TestDenialsAreToldAsEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "udp 192.168.0.1:53", got.Target)
 	require.Equal(t, "private, 3 times", got.Detail)
+}
+
+type printed []byte
+
+func (p *printed) Stdout(b []byte) error { *p = append(*p, b...); return nil }
+func (p *printed) Stderr([]byte) error   { return nil }
+
+// A key inside a sandbox is its maker's, cut, and ends with the sandbox and with the key that it was made by.
+func TestAPlatformKeyLivesAndDiesWithItsSandbox(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	w.forwardChanges()
+	caller, _, parent := w.key(t, w.ann, workspace.KeyForm{
+		Name: "agent", ForMe: true, ExpiresDays: 7,
+		Permissions: auth.Permissions{auth.SandboxesRun, auth.SandboxesManage, auth.KeysManage, auth.ApprovalsDecide},
+	})
+	open := func(a auth.Actor, o workspace.CreateOptions) (workspace.Sandbox, string) {
+		t.Helper()
+		o.Cwd, o.User, o.PlatformKey = w.tmp, w.user, true
+		made, err := w.CreateSandbox(ctx, a, o)
+		require.NoError(t, err)
+		require.NotContains(t, made.Env, "NOXUS_API_KEY")
+		require.Equal(t, "http://sandgate.internal", made.Env["NOXUS_BACKEND_URL"])
+		var out printed
+		_, err = w.RunCommand(ctx, a, string(made.ID), agent.CommandSpec{Command: `printf %s "$NOXUS_API_KEY"`}, &out)
+		require.NoError(t, err)
+		return made, string(out)
+	}
+	made, secret := open(caller, workspace.CreateOptions{IdempotencyKey: "once"})
+	require.Regexp(t, "^sg_", secret)
+	again, err := w.CreateSandbox(ctx, caller, workspace.CreateOptions{IdempotencyKey: "once", Cwd: w.tmp, User: w.user, PlatformKey: true})
+	require.NoError(t, err)
+	require.Equal(t, made.ID, again.ID)
+
+	inside, err := w.KeyActor(ctx, secret, "10.0.0.1", "r")
+	require.NoError(t, err)
+	require.Equal(t, w.ann.UserID, inside.UserID)
+	require.True(t, inside.May(auth.SandboxesRun))
+	require.True(t, inside.May(auth.SandboxesManage))
+	require.False(t, inside.May(auth.KeysManage))
+	require.False(t, inside.May(auth.ApprovalsDecide))
+	keys, err := w.Keys(ctx, w.ann)
+	require.NoError(t, err)
+	at := slices.IndexFunc(keys, func(k auth.Key) bool { return k.Name == "sandbox "+string(made.ID) })
+	require.GreaterOrEqual(t, at, 0, "people see it among their keys, and what for")
+	require.WithinDuration(t, parent.ExpiresAt, keys[at].ExpiresAt, 0, "not longer than its maker")
+	for _, e := range w.events(t, audit.Filter{}) {
+		require.NotContains(t, e.Target+e.Detail, secret)
+	}
+	created := w.events(t, audit.Filter{Action: "key.create", SandboxID: string(made.ID)})
+	require.Len(t, created, 1)
+	require.Equal(t, "agent", created[0].Actor)
+
+	_, deeper := open(inside, workspace.CreateOptions{})
+	_, err = w.KeyActor(ctx, deeper, "", "")
+	require.NoError(t, err)
+
+	require.NoError(t, w.KillSandbox(ctx, caller, string(made.ID)))
+	for _, s := range []string{secret, deeper} {
+		_, err = w.KeyActor(ctx, s, "", "")
+		wantKind(t, err, fault.Unauthenticated)
+	}
+	require.Len(t, w.events(t, audit.Filter{Action: "key.revoke", SandboxID: string(made.ID)}), 1)
+
+	_, secret = open(caller, workspace.CreateOptions{})
+	require.NoError(t, w.RevokeKey(ctx, w.ann, parent.ID))
+	_, err = w.KeyActor(ctx, secret, "", "")
+	wantKind(t, err, fault.Unauthenticated)
+
+	// A person's: cut by what the person may at the time of use. A sandbox that ended unnoticed takes its key along.
+	made, secret = open(w.ann, workspace.CreateOptions{})
+	require.NoError(t, w.SetRun(ctx, w.ann, w.ann.UserID, false))
+	inside, err = w.KeyActor(ctx, secret, "", "")
+	require.NoError(t, err)
+	require.False(t, inside.May(auth.SandboxesRun))
+	w.forward.Store(false)
+	require.NoError(t, w.KillSandbox(ctx, w.ann, string(made.ID)))
+	_, err = w.KeyActor(ctx, secret, "", "")
+	wantKind(t, err, fault.Unauthenticated)
+
+	for _, o := range []workspace.CreateOptions{
+		{Network: sandbox.NetworkPolicy{Mode: sandbox.NetworkNone}},
+		{Env: map[string]string{"NOXUS_API_KEY": "mine"}},
+		{Secrets: map[string]string{"NOXUS_BACKEND_URL": "http://mine"}},
+	} {
+		o.Cwd, o.User, o.PlatformKey = w.tmp, w.user, true
+		_, err = w.CreateSandbox(ctx, w.ann, o)
+		wantKind(t, err, fault.Invalid)
+		require.Contains(t, err.Error(), "platform_key")
+	}
 }

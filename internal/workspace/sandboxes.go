@@ -24,6 +24,7 @@ type CreateOptions struct {
 	Metadata       map[string]string
 	Resources      sandbox.Resources // zero fields: defaults
 	Network        sandbox.NetworkPolicy
+	PlatformKey    bool // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
 	IdempotencyKey string
 }
 
@@ -49,6 +50,9 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if len(o.Secrets) > 0 && s.o.Seal == nil {
 		return Sandbox{}, fault.Field("secrets", "cannot be kept by this installation")
 	}
+	if err := s.checkPlatformKey(o); err != nil {
+		return Sandbox{}, err
+	}
 	if err := s.imageReady(o.Image); err != nil {
 		return Sandbox{}, err
 	}
@@ -60,6 +64,14 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	what.Target = maskOf(o.Secrets).hide(what.Target)
 	var made sandbox.Record
 	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		words := "image " + o.Image + "; " + networkWords(o.Network)
+		if o.PlatformKey {
+			prefix, err := s.addPlatformKey(ctx, a, id, &o)
+			if err != nil {
+				return words, err
+			}
+			words += "; key " + prefix
+		}
 		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
 			return "", err
 		}
@@ -70,10 +82,11 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
 			Network: o.Network,
 		})
-		return "image " + o.Image + "; " + networkWords(o.Network), err
+		return words, err
 	})
 	if err != nil {
 		s.forgetSecrets(id)
+		s.endPlatformKey(id)
 		s.releaseCreate(ctx, a, o)
 		return Sandbox{}, err
 	}
@@ -182,6 +195,7 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 	})
 	if r.Status == sandbox.Gone {
 		s.forgetSecrets(r.ID)
+		s.endPlatformKey(r.ID)
 		s.meters.forget(r.ID)
 		s.closeDenied(r.ID, true)
 	}

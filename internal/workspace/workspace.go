@@ -38,8 +38,10 @@ type Options struct {
 	// CheckNetwork gives the canonical form of a network policy with its defaults, or an Invalid fault that names the field.
 	// nil: sandboxes have no network, and other modes than none are refused.
 	CheckNetwork func(sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error)
-	Log          *slog.Logger
-	Now          func() time.Time
+	// PlatformURL is where sandboxes reach this server from inside; "": they do not, and keys for them are refused.
+	PlatformURL string
+	Log         *slog.Logger
+	Now         func() time.Time
 }
 
 // Images tells which root filesystems can be used.
