@@ -102,7 +102,7 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id":    {tag: "sandboxes", summary: "Describe a sandbox", answers: ok[sandboxBody]("The sandbox.")},
 	"DELETE /v1/sandboxes/:id": {tag: "sandboxes", summary: "Kill a sandbox", about: "Its files go with it. A success for one that is gone already. sandboxes:run kills one's own, sandboxes:manage anyone's.", answers: ok[doneBody]("It is gone.")},
 	"PATCH /v1/sandboxes/:id": {
-		tag: "sandboxes", summary: "Change label and metadata", about: "At least one of them. sandboxes:run changes one's own sandbox, sandboxes:manage anyone's.",
+		tag: "sandboxes", summary: "Change label, metadata and network", about: "At least one of them. sandboxes:run changes one's own sandbox, sandboxes:manage anyone's; a wider network needs sandboxes:manage.",
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
 
