@@ -22,6 +22,7 @@ var own = map[string][]string{
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/image":       {"internal/fault"},
 
+	"sandbox/netjail":          {"internal/fault", "sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
 	"sandbox/netjail/prefix":   {}, // one table for the filter and for Go
 	"sandbox/netjail/policy":   {"internal/fault", "sandbox", "sandbox/netjail/prefix"},
 	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
@@ -84,6 +85,10 @@ var outside = map[string][]string{
 	"github.com/creack/pty":            {"sandbox/agent/guest"},
 	"github.com/miekg/dns":             {"sandbox/netjail/resolver"},
 	"github.com/hashicorp/yamux":       {"sandbox/agent", "sandbox/agent/guest"},
+	"github.com/google/nftables":       {"sandbox/netjail"},
+	"github.com/vishvananda/":          {"sandbox/netjail"},
+	"github.com/mdlayher/netlink":      {"sandbox/netjail"},
+	"github.com/florianl/go-nflog/":    {"sandbox/netjail"},
 	"github.com/opencontainers/":       {"sandbox/runsc"},
 	"github.com/a-h/templ":             {"views", "views/ui", "handlers"},
 	"github.com/alecthomas/kong":       {"cmd/sandgate"},
