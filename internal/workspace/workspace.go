@@ -34,6 +34,9 @@ type Options struct {
 	Terminals *term.Hub
 	Images    Images
 	Seal      *seal.Box // nil: secrets are refused
+	// Ceilings bound every workspace, MaxSandboxes the whole installation; zero is no bound.
+	Ceilings     Limits
+	MaxSandboxes int
 	Log       *slog.Logger
 	Now       func() time.Time
 }
