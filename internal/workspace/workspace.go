@@ -37,8 +37,8 @@ type Options struct {
 	// Ceilings bound every workspace, MaxSandboxes the whole installation; zero is no bound.
 	Ceilings     Limits
 	MaxSandboxes int
-	Log       *slog.Logger
-	Now       func() time.Time
+	Log          *slog.Logger
+	Now          func() time.Time
 }
 
 // Images tells which root filesystems can be used.

@@ -91,8 +91,8 @@ func TestChangeOnARecordedUnifiedTree(t *testing.T) {
 		return strings.TrimSpace(string(b))
 	}
 	for name, text := range map[string]string{
-			"memory.max": "268435456\n", "memory.swap.max": "0\n", "memory.current": "209715200\n", "memory.stat": "anon 1\ninactive_file 52428800\nactive_file 52428800\n",
-			"cpu.max": "100000 100000\n", "pids.max": "256\n", "pids.current": "30\n",
+		"memory.max": "268435456\n", "memory.swap.max": "0\n", "memory.current": "209715200\n", "memory.stat": "anon 1\ninactive_file 52428800\nactive_file 52428800\n",
+		"cpu.max": "100000 100000\n", "pids.max": "256\n", "pids.current": "30\n",
 	} {
 		write(name, text)
 	}
