@@ -110,7 +110,7 @@ func TestPosture(t *testing.T) {
 		require.Contains(t, argv, want)
 	}
 	line := strings.Join(argv, " ")
-	for _, bad := range []string{"net-raw", "allow-packet-socket-write", "TESTONLY", "--profile", "iouring=true", "allow-flag-override", "strace", "--debug", "nvproxy"} {
+	for _, bad := range []string{"net-raw=true", "allow-packet-socket-write=true", "TESTONLY", "--profile=true", "--iouring=true", "--allow-flag-override=true", "strace", "--debug", "nvproxy"} {
 		require.NotContains(t, line, bad)
 	}
 	require.Contains(t, line, fmt.Sprintf("--overlay2=root:dir=%s,size=%dm", r.overlay(id), small.DiskMB))
