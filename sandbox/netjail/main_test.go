@@ -171,6 +171,9 @@ func buildNeighbour(path, link string, here netip.Prefix, there netip.Prefix, mo
 	if err != nil {
 		return err
 	}
+	if err := sniff(path); err != nil {
+		return err
+	}
 	return within(path, func(netns.NsHandle) error { return serveOn(append(more, there.Addr())...) })
 }
 

@@ -116,12 +116,47 @@ func (p *prober) try(a ask) (string, error) {
 			return "ended by the server", nil
 		}
 		return "", err
+	case "flood":
+		return flood(a)
 	case "icmp":
 		return ping(a)
 	case "raw":
 		return "", raw(a)
 	}
 	return "", fmt.Errorf("no such question: %s", a.Kind)
+}
+
+// flood asks by UDP as fast as it can for as long as it was told, and says how many answers came.
+func flood(a ask) (string, error) {
+	to, err := net.ResolveUDPAddr("udp4", a.To)
+	if err != nil {
+		return "", err
+	}
+	c, err := net.ListenUDP("udp4", nil) // not connected: refusals do not stop it
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	deadline := time.Now().Add(a.Wait)
+	_ = c.SetReadDeadline(deadline.Add(200 * time.Millisecond))
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for time.Now().Before(deadline) {
+			if _, err := c.WriteToUDP([]byte("x"), to); err == nil {
+				n++
+			}
+		}
+		sent <- n
+	}()
+	answers, buf := 0, make([]byte, 200)
+	for {
+		if _, _, err := c.ReadFromUDP(buf); err != nil {
+			break
+		}
+		answers++
+	}
+	return fmt.Sprintf("%d answers to %d", answers, <-sent), nil
 }
 
 func exchange(c net.Conn, wait time.Duration) (string, error) {
