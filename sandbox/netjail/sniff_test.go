@@ -12,6 +12,7 @@ import (
 type sniffer struct {
 	mu  sync.Mutex
 	all int
+	six int // IPv6 with UDP in it
 	by  map[netip.Addr]int
 }
 
@@ -21,8 +22,8 @@ func sniff(path string) error {
 	s := &sniffer{by: map[netip.Addr]int{}}
 	sniffers[path] = s
 	return within(path, func(netns.NsHandle) error {
-		const ipv4 = 0x0008 // in the order of the network
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, ipv4)
+		const all = 0x0300 // in the order of the network
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, all)
 		if err != nil {
 			return err
 		}
@@ -33,12 +34,19 @@ func sniff(path string) error {
 				if err != nil {
 					return
 				}
-				if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING && l.Ifindex != 1 && n >= 20 {
-					s.mu.Lock()
+				l, ok := from.(*unix.SockaddrLinklayer)
+				if !ok || l.Pkttype == unix.PACKET_OUTGOING || l.Ifindex == 1 || n < 20 {
+					continue
+				}
+				s.mu.Lock()
+				switch {
+				case l.Protocol == 0x0008:
 					s.all++
 					s.by[netip.AddrFrom4([4]byte(buf[12:16]))]++
-					s.mu.Unlock()
+				case l.Protocol == 0xdd86 && buf[6] == unix.IPPROTO_UDP:
+					s.six++
 				}
+				s.mu.Unlock()
 			}
 		}()
 		return nil
@@ -49,6 +57,12 @@ func (s *sniffer) total() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
+}
+
+func (s *sniffer) totalSix() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.six
 }
 
 func (s *sniffer) from(a netip.Addr) int {
