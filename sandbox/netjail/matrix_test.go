@@ -59,18 +59,22 @@ func edges(p netip.Prefix) []netip.Addr {
 	return slices.Compact([]netip.Addr{p.Addr(), middle(p), end(p)})
 }
 
+// insideWords are about what the kernel inside answers itself, or does not send by TCP: such packets are put on the wire by
+// hand as well.
+var insideWords = []string{prefix.ThisNetwork, prefix.Loopback, prefix.Multicast, prefix.Broadcast}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // matrix lists every denied range, everything of the host, a neighbour, and what must work.
 func matrix(j *Jail, neighbour netip.Addr) []row {
 	var out []row
-	// What the kernel inside answers itself, or does not send for TCP: the packets are put on the wire by hand as well.
-	inside := []string{prefix.ThisNetwork, prefix.Loopback, prefix.Multicast, prefix.Broadcast}
 	for _, e := range prefix.All() {
 		if !e.Prefix.Addr().Is4() {
 			continue
 		}
 		for _, a := range edges(e.Prefix) {
 			r := denied(a, e.Why, 80)
-			if slices.Contains(inside, e.Why) || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+			if slices.Contains(insideWords, e.Why) || a == broadcast {
 				r.want = nil
 			}
 			out = append(out, r)
@@ -97,11 +101,21 @@ func matrix(j *Jail, neighbour netip.Addr) []row {
 
 var protos = []string{"tcp", "udp", "icmp"}
 
+// everyRefusal makes the host answer every refused datagram: otherwise one sandbox gets one answer a second after the first
+// few, and all together a thousand.
+func everyRefusal(t *testing.T) {
+	t.Helper()
+	for name, values := range map[string][2]string{
+		"icmp_ratelimit": {"0", "1000"}, "icmp_msgs_per_sec": {"1000000", "1000"}, "icmp_msgs_burst": {"100000", "50"},
+	} {
+		require.NoError(t, sysctl("ipv4", name, values[0]))
+		t.Cleanup(func() { require.NoError(t, sysctl("ipv4", name, values[1])) })
+	}
+}
+
 func TestMatrix(t *testing.T) {
-	// The kernel answers one sandbox's refused datagrams once a second after the first few; here each row wants its answer.
 	host(t)
-	require.NoError(t, sysctl("ipv4", "icmp_ratelimit", "0"))
-	t.Cleanup(func() { require.NoError(t, sysctl("ipv4", "icmp_ratelimit", "1000")) })
+	everyRefusal(t)
 	o := Options{Inst: "thn9", PlatformPort: 8080, Limits: Limits{NewPerSecond: -1, Connections: -1}}
 	j := open(t, o)
 	serveUs(t, j)
@@ -114,6 +128,10 @@ func TestMatrix(t *testing.T) {
 	neighbour := j.boxes[other].addr
 	require.NoError(t, within(j.n.namespace(other), func(netns.NsHandle) error { return serve(netip.AddrPortFrom(neighbour, 80).String()) }))
 
+	for _, a := range append(privateHosts(), lanPeer) {
+		got, err := (&prober{}).try(ask{Kind: "tcp", To: netip.AddrPortFrom(a, 80).String(), Wait: time.Second})
+		require.NoError(t, err, "the host itself reaches %s: %s", a, got)
+	}
 	id, p := attach(t, j, public)
 	seen := map[string]map[string]int{} // row and protocol → what was seen, how often
 	took := map[string][]time.Duration{}
@@ -122,6 +140,10 @@ func TestMatrix(t *testing.T) {
 	run := func(condition string) {
 		start, before, six := time.Now(), lan.total(), lan.totalSix()+inet.totalSix()
 		heard := inet.from(netip.MustParseAddr("8.8.8.8"))
+		gone := map[netip.Addr]int{}
+		for _, r := range rows {
+			gone[r.addr] = inet.to(r.addr)
+		}
 		mine := j.boxes[id].addr
 		for _, r := range rows {
 			for _, proto := range protos {
@@ -167,6 +189,11 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 		require.Equal(t, before, lan.total(), "%s: not a packet reached the private network", condition)
+		for _, r := range rows {
+			if r.want["tcp"] != seenOpen && r.want["udp"] != seenOpen && r.addr != uplinkPeer {
+				require.Equal(t, gone[r.addr], inet.to(r.addr), "%s: nothing to %s goes out by the default route", condition, r.addr)
+			}
+		}
 		require.Equal(t, heard, inet.from(netip.MustParseAddr("8.8.8.8")), "%s: no forged source got out", condition)
 		require.Equal(t, six, lan.totalSix()+inet.totalSix(), "%s: no IPv6", condition)
 		t.Logf("%s: %v", condition, time.Since(start).Round(time.Millisecond))
@@ -227,8 +254,7 @@ func (r row) answersItself(proto string) bool {
 func TestMatrixInARealSandbox(t *testing.T) {
 	host(t)
 	testenv.Image(t)
-	require.NoError(t, sysctl("ipv4", "icmp_ratelimit", "0"))
-	t.Cleanup(func() { require.NoError(t, sysctl("ipv4", "icmp_ratelimit", "1000")) })
+	everyRefusal(t)
 	o := Options{Inst: "thna", PlatformPort: 8080, Limits: Limits{NewPerSecond: -1, Connections: -1}}
 	j := open(t, o)
 	serveUs(t, j)

@@ -64,7 +64,10 @@ func play(role string) int {
 	return 0
 }
 
-type prober struct{ held net.Conn }
+type prober struct {
+	held net.Conn
+	wire int // a socket for raw; closing one takes long
+}
 
 func (p *prober) do(a ask) tell {
 	if a.Wait == 0 {
@@ -122,7 +125,7 @@ func (p *prober) try(a ask) (string, error) {
 	case "icmp":
 		return ping(a)
 	case "raw":
-		return "", raw(a)
+		return "", p.raw(a)
 	}
 	return "", fmt.Errorf("no such question: %s", a.Kind)
 }
@@ -208,7 +211,7 @@ func ping(a ask) (string, error) {
 }
 
 // raw puts a UDP packet with a source of its own choice on the wire, past the sandbox's own routes, and does not wait.
-func raw(a ask) error {
+func (p *prober) raw(a ask) error {
 	link, err := net.InterfaceByName(innerLink)
 	if err != nil {
 		return err
@@ -232,14 +235,14 @@ func raw(a ask) error {
 		head = append([]byte{0x60, 0, 0, 0, 0, byte(len(payload)), unix.IPPROTO_UDP, 64}, from.AsSlice()...)
 		head = append(head, to.Addr().AsSlice()...)
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
+	if p.wire == 0 {
+		if p.wire, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0); err != nil {
+			return err
+		}
 	}
-	defer func() { _ = unix.Close(fd) }()
 	sa := &unix.SockaddrLinklayer{Protocol: proto<<8 | proto>>8, Ifindex: link.Index, Halen: 6}
 	copy(sa.Addr[:], gatewayMAC)
-	return unix.Sendto(fd, append(head, payload...), 0, sa)
+	return unix.Sendto(p.wire, append(head, payload...), 0, sa)
 }
 
 func checksum(b []byte) uint16 {

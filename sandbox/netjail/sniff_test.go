@@ -14,12 +14,13 @@ type sniffer struct {
 	all int
 	six int // IPv6 with UDP in it
 	by  map[netip.Addr]int
+	dst map[netip.Addr]int
 }
 
 var sniffers = map[string]*sniffer{}
 
 func sniff(path string) error {
-	s := &sniffer{by: map[netip.Addr]int{}}
+	s := &sniffer{by: map[netip.Addr]int{}, dst: map[netip.Addr]int{}}
 	sniffers[path] = s
 	return within(path, func(netns.NsHandle) error {
 		const all = 0x0300 // in the order of the network
@@ -43,6 +44,7 @@ func sniff(path string) error {
 				case l.Protocol == 0x0008:
 					s.all++
 					s.by[netip.AddrFrom4([4]byte(buf[12:16]))]++
+					s.dst[netip.AddrFrom4([4]byte(buf[16:20]))]++
 				case l.Protocol == 0xdd86 && buf[6] == unix.IPPROTO_UDP:
 					s.six++
 				}
@@ -69,4 +71,10 @@ func (s *sniffer) from(a netip.Addr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.by[a]
+}
+
+func (s *sniffer) to(a netip.Addr) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dst[a]
 }
