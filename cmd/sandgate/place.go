@@ -31,6 +31,8 @@ type place struct {
 	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
 	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
 	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
+
+	bounds *bounds // of a server; nil: nothing is created
 }
 
 // dataDir is an opened data directory.
@@ -188,6 +190,12 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		ps.close()
 		return nil, err
 	}
+	var host sandbox.Host // asked only by who creates
+	if p.bounds == nil {
+		p.bounds = &bounds{}
+	} else {
+		host = runtime
+	}
 	var told atomic.Pointer[workspace.Service] // what network and manager tell before there is a service is nobody's yet
 	if ps.jail, err = ps.openJail(*js, &told, logger); err != nil {
 		ps.close()
@@ -208,7 +216,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		return nil, err
 	}
 	so := sandbox.Options{
-		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now,
+		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
 		OnChange: func(r sandbox.Record) {
 			if svc := told.Load(); svc != nil {
 				svc.SandboxChanged(r)
@@ -217,6 +225,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 	}
 	wo := workspace.Options{
 		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
+		Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes,
 	}
 	if ps.jail != nil {
 		so.Network = ps.jail

@@ -156,6 +156,10 @@ func (s *server) patchSandbox(c echo.Context) error {
 		}
 	}
 	p.Network = o.newNetwork("network")
+	if o.has("resources") {
+		r := o.resources("resources")
+		p.Resources = &r
+	}
 	if len(o.raw) == 0 {
 		o.fail("body", "names nothing to change")
 	}

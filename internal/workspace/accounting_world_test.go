@@ -45,6 +45,12 @@ func (readyImages) ImageNames() []string                    { return []string{"b
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, func(*workspace.Options) {})
+}
+
+// newWorldWith has further options.
+func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
+	t.Helper()
 	w := &world{tmp: t.TempDir(), network: &sandboxtest.FakeNetwork{}}
 	me, err := user.Current()
 	require.NoError(t, err)
@@ -59,6 +65,7 @@ func newWorld(t *testing.T) *world {
 		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
 		o.PlatformURL = "http://sandgate.internal"
 		o.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) }
+		more(o)
 	})
 	w.ann = w.setup(t, true)
 	w.ann.Permissions = auth.AllPermissions

@@ -41,7 +41,12 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := s.may(ctx, a, what, auth.SandboxesRun); err != nil {
 		return Sandbox{}, err
 	}
-	if err := o.check(); err != nil {
+	_, bounds, err := s.bounds(ctx, a.Workspace.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	o.Resources = bounds.withDefaults(o.Resources)
+	if err := o.check(bounds); err != nil {
 		return Sandbox{}, err
 	}
 	if err := s.checkNetwork(&o.Network); err != nil {
@@ -63,7 +68,7 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	}
 	what.Target = maskOf(o.Secrets).hide(what.Target)
 	var made sandbox.Record
-	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		words := "image " + o.Image + "; " + networkWords(o.Network)
 		if o.PlatformKey {
 			prefix, err := s.addPlatformKey(ctx, a, id, &o)
@@ -76,12 +81,12 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			return "", err
 		}
 		var err error
-		made, err = s.o.Sandboxes.Create(ctx, sandbox.Record{
+		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
 			Network: o.Network,
-		})
+		}, s.quota(bounds))
 		return words, err
 	})
 	if err != nil {

@@ -40,8 +40,11 @@ type Options struct {
 	CheckNetwork func(sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error)
 	// PlatformURL is where sandboxes reach this server from inside; "": they do not, and keys for them are refused.
 	PlatformURL string
-	Log         *slog.Logger
-	Now         func() time.Time
+	// Ceilings bound every workspace, MaxSandboxes the whole installation; zero is no bound.
+	Ceilings     Limits
+	MaxSandboxes int
+	Log          *slog.Logger
+	Now          func() time.Time
 }
 
 // Images tells which root filesystems can be used.
