@@ -221,7 +221,7 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	web, err := handlers.New(handlers.Options{
 		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest, MCP: models,
 		Sessions:  session.New(session.Options{Records: ps.store, Secure: public.Scheme == "https", Address: handlers.ClientIP}),
-		PublicURL: public.String(), TrustedProxies: proxies,
+		PublicURL: public.String(), TrustedProxies: proxies, NoNetwork: ps.jail == nil,
 	})
 	if err != nil {
 		return nil, err

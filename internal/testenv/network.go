@@ -93,12 +93,24 @@ func furnish() error {
 
 // Outside runs f in the network that the tests came from: what f opens belongs there for good. For what has to reach the
 // world, such as a relay to where packages come from. Only from a test process that OwnNetwork started.
-func Outside(f func() error) error {
+func Outside(f func() error) error { return within(outsideFD, f) }
+
+// Within runs f in the network namespace of a file, such as /run/netns/NAME.
+func Within(path string, f func() error) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	return within(int(ns.Fd()), f)
+}
+
+func within(fd int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: a thread that was elsewhere ends with its goroutine
-		if err := unix.Setns(outsideFD, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the network outside: %w", err)
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter a network: %w", err)
 			return
 		}
 		done <- f()

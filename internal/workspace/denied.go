@@ -96,8 +96,8 @@ func (s *Service) NetworkDenied(id sandbox.ID, d sandbox.Denial) {
 
 	if fresh {
 		s.noteDenied(ctx, workspace, id, k, d.Count)
+		s.feed.send(workspace, Change{Kind: "network", SandboxID: string(id)}) // counts alone are read with the page's tick
 	}
-	s.feed.send(workspace, Change{Kind: "network", SandboxID: string(id)})
 }
 
 // denialLog gives the log of a living sandbox with an open window. The caller holds the lock.
