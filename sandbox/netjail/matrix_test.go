@@ -206,6 +206,7 @@ func TestMatrix(t *testing.T) {
 		require.Equal(t, six, lan.totalSix()+inet.totalSix(), "%s: no IPv6", condition)
 		t.Logf("%s: %v", condition, time.Since(start).Round(time.Millisecond))
 	}
+	lan.quiet(t) // the host's own questions above
 	run("from the first moment")
 	require.NoError(t, j.Close())
 	run("after a crash, nobody there")
