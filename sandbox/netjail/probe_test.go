@@ -2,6 +2,7 @@ package netjail
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +64,10 @@ func play(role string) int {
 	return 0
 }
 
-type prober struct{ held net.Conn }
+type prober struct {
+	held net.Conn
+	wire int // a socket for raw; closing one takes long
+}
 
 func (p *prober) do(a ask) tell {
 	if a.Wait == 0 {
@@ -116,12 +120,47 @@ func (p *prober) try(a ask) (string, error) {
 			return "ended by the server", nil
 		}
 		return "", err
+	case "flood":
+		return flood(a)
 	case "icmp":
 		return ping(a)
 	case "raw":
-		return "", raw(a)
+		return "", p.raw(a)
 	}
 	return "", fmt.Errorf("no such question: %s", a.Kind)
+}
+
+// flood asks by UDP as fast as it can for as long as it was told, and says how many answers came.
+func flood(a ask) (string, error) {
+	to, err := net.ResolveUDPAddr("udp4", a.To)
+	if err != nil {
+		return "", err
+	}
+	c, err := net.ListenUDP("udp4", nil) // not connected: refusals do not stop it
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	deadline := time.Now().Add(a.Wait)
+	_ = c.SetReadDeadline(deadline.Add(200 * time.Millisecond))
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for time.Now().Before(deadline) {
+			if _, err := c.WriteToUDP([]byte("x"), to); err == nil {
+				n++
+			}
+		}
+		sent <- n
+	}()
+	answers, buf := 0, make([]byte, 200)
+	for {
+		if _, _, err := c.ReadFromUDP(buf); err != nil {
+			break
+		}
+		answers++
+	}
+	return fmt.Sprintf("%d answers to %d", answers, <-sent), nil
 }
 
 func exchange(c net.Conn, wait time.Duration) (string, error) {
@@ -171,28 +210,50 @@ func ping(a ask) (string, error) {
 	return "", syscall.EAGAIN
 }
 
-// raw sends a UDP packet with a source of its own choice, and does not wait.
-func raw(a ask) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
+// raw puts a UDP packet with a source of its own choice on the wire, past the sandbox's own routes, and does not wait.
+func (p *prober) raw(a ask) error {
+	link, err := net.InterfaceByName(innerLink)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }()
 	to, err := netip.ParseAddrPort(a.To)
 	if err != nil {
 		return err
 	}
-	head := ipv4.Header{
-		Version: 4, Len: 20, TotalLen: 20 + 8 + 4, TTL: 64, Protocol: unix.IPPROTO_UDP,
-		Src: netip.MustParseAddr(a.From).AsSlice(), Dst: to.Addr().AsSlice(),
+	from := netip.MustParseAddr(a.From)
+	proto, head := uint16(unix.ETH_P_IP), []byte(nil)
+	payload := binary.BigEndian.AppendUint16([]byte{0x30, 0x39}, to.Port())
+	payload = append(payload, 0, 12, 0, 0, 'f', 'a', 'k', 'e')
+	if to.Addr().Is4() {
+		h := ipv4.Header{Version: 4, Len: 20, TotalLen: 20 + len(payload), TTL: 64, Protocol: unix.IPPROTO_UDP, Src: from.AsSlice(), Dst: to.Addr().AsSlice()}
+		if head, err = h.Marshal(); err != nil {
+			return err
+		}
+		binary.BigEndian.PutUint16(head[10:], checksum(head))
+	} else {
+		proto = unix.ETH_P_IPV6
+		head = append([]byte{0x60, 0, 0, 0, 0, byte(len(payload)), unix.IPPROTO_UDP, 64}, from.AsSlice()...)
+		head = append(head, to.Addr().AsSlice()...)
 	}
-	b, err := head.Marshal()
-	if err != nil {
-		return err
+	if p.wire == 0 {
+		if p.wire, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0); err != nil {
+			return err
+		}
 	}
-	p := to.Port()
-	b = append(b, 0x30, 0x39, byte(p>>8), byte(p), 0, 12, 0, 0, 'f', 'a', 'k', 'e')
-	return unix.Sendto(fd, b, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
+	sa := &unix.SockaddrLinklayer{Protocol: proto<<8 | proto>>8, Ifindex: link.Index, Halen: 6}
+	copy(sa.Addr[:], gatewayMAC)
+	return unix.Sendto(p.wire, append(head, payload...), 0, sa)
+}
+
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
 }
 
 // probe is a process in a sandbox's namespace that asks what it is told.
