@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
@@ -38,10 +40,16 @@ func (w world) serve(addr string) {
 	for _, port := range []string{"80", "8080"} {
 		l, err := testenv.ListenWithin("/run/netns/"+w.name, addr+":"+port)
 		require.NoError(w.t, err)
-		s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, "this is "+addr) })} //nolint:gosec // a test's
-		go s.Serve(l)                                                                                                                            //nolint:errcheck // ends with Close
-		w.t.Cleanup(func() { _ = s.Close() })
+		serveAs(w.t, l, addr)
 	}
+}
+
+func serveAs(t *testing.T, l net.Listener, name string) {
+	t.Helper()
+	answer := func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, "this is "+name) }
+	s := &http.Server{Handler: http.HandlerFunc(answer), ReadHeaderTimeout: time.Minute}
+	go s.Serve(l) //nolint:errcheck // ends with Close
+	t.Cleanup(func() { _ = s.Close() })
 }
 
 // What a sandbox reaches follows its mode, by name and by address, while it runs and over a crash of the server.
@@ -53,9 +61,18 @@ func TestModesAndListsOfANetwork(t *testing.T) {
 	}
 	answerNames(t, records(map[string]string{
 		"one.example.": "1.2.3.4", "sub.two.example.": "8.8.4.4", "two.example.": "8.8.4.4", "three.example.": "9.9.9.9",
-		"inner.example.": "192.168.3.3", "cloud.example.": "169.254.169.254",
+		"inner.example.": "192.168.3.3", "opened.example.": "10.50.0.1", "cloud.example.": "169.254.169.254",
 	}))
-	s := host.serve("--jail-pool", "10.77.0.0/20")
+	// Two services of the host's own, on an address that it has; the operator opens one.
+	w.ip("addr", "add", "10.50.0.1/32", "dev", "lo")
+	t.Cleanup(func() { w.ip("addr", "del", "10.50.0.1/32", "dev", "lo") })
+	for _, port := range []string{"8099", "8100"} {
+		l, err := net.Listen("tcp4", "10.50.0.1:"+port)
+		require.NoError(t, err)
+		serveAs(t, l, "10.50.0.1")
+	}
+	flags := []string{"--jail-pool", "10.77.0.0/20", "--jail-allow", "10.50.0.1:8099"}
+	s := host.serve(flags...)
 	host.person("ann@example.org", "alpha")
 	runs, manages := host.key("alpha", "sandboxes:run"), host.key("alpha", "sandboxes:manage")
 	api, manage := s.rest(runs), s.rest(manages)
@@ -78,10 +95,12 @@ func TestModesAndListsOfANetwork(t *testing.T) {
 	}
 	public := map[string]string{
 		"1.2.3.4": "1.2.3.4", "one.example": "1.2.3.4", "ONE.example.": "1.2.3.4", "three.example:8080": "9.9.9.9",
-		"inner.example": "", "cloud.example": "", "192.168.3.3": "", "missing.example": "", "10.77.0.1": "", "127.0.0.1" + s.url[strings.LastIndex(s.url, ":"):]: "",
+		"inner.example": "", "cloud.example": "", "192.168.3.3": "", "missing.example": "",
+		"10.50.0.1:8099": "10.50.0.1", "opened.example:8099": "10.50.0.1", "10.50.0.1:8100": "", "opened.example:8100": "", "10.77.0.1": "", "127.0.0.1" + s.url[strings.LastIndex(s.url, ":"):]: "",
 	}
 	listed := map[string]string{
 		"one.example": "1.2.3.4", "one.example:8080": "", "sub.two.example:8080": "8.8.4.4", "two.example": "", "three.example": "", "9.9.9.9:8080": "9.9.9.9", "9.9.9.9": "",
+		"10.50.0.1:8099": "",
 	}
 	list := []string{"one.example:80", "*.two.example", "9.9.9.9:8080"}
 	check(public)
@@ -89,7 +108,7 @@ func TestModesAndListsOfANetwork(t *testing.T) {
 	check(listed)
 
 	s.stop(syscall.SIGKILL)
-	s = host.serve("--jail-pool", "10.77.0.0/20")
+	s = host.serve(flags...)
 	api, manage = s.rest(runs), s.rest(manages)
 	check(listed)
 	patch("none")
