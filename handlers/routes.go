@@ -76,6 +76,8 @@ func (s *Server) routes() []route {
 
 		{method: get, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimitsForm},
 		{method: post, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimits},
+		{method: get, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkForm},
+		{method: post, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkChange},
 
 		// its files
 		{method: get, path: sb + "/files", need: read, action: "file.list", run: s.filesPane},

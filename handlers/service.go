@@ -45,6 +45,7 @@ type Sandboxes interface {
 	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)
 	SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error)
 	Usage(ctx context.Context, a auth.Actor, id string) (sandbox.Usage, error)
+	Denials(ctx context.Context, a auth.Actor, id string) ([]workspace.Denied, error)
 }
 
 // Files reads and changes files inside. Paths are bytes.

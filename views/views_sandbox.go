@@ -14,6 +14,7 @@ type Sandbox struct {
 	CanKill   bool
 	Running   bool
 	Side      SandboxSide
+	Network   Network
 	Activity  []ActivityLine
 	AllURL    string // the sandbox's whole activity, "" without the right to it
 	Snippet   string

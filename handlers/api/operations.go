@@ -102,7 +102,7 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id":    {tag: "sandboxes", summary: "Describe a sandbox", answers: ok[sandboxBody]("The sandbox.")},
 	"DELETE /v1/sandboxes/:id": {tag: "sandboxes", summary: "Kill a sandbox", about: "Its files go with it. A success for one that is gone already. sandboxes:run kills one's own, sandboxes:manage anyone's.", answers: ok[doneBody]("It is gone.")},
 	"PATCH /v1/sandboxes/:id": {
-		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label and metadata of one's own sandbox, sandboxes:manage everything of anyone's. Limits hold at once; one below what is in use is refused, and nothing is killed.",
+		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label and metadata of one's own sandbox and narrows its network, sandboxes:manage changes everything of anyone's. Limits and network hold at once; a limit below what is in use is refused, and nothing is killed.",
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
 

@@ -26,6 +26,7 @@ import (
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
 )
@@ -137,6 +138,8 @@ func newTown(t *testing.T) *town {
 	require.NoError(t, err)
 	w.svc, err = workspace.New(workspace.Options{
 		Store: st, Seal: box, Audit: log, Gate: approval.Open{}, Sandboxes: manager, Terminals: term.NewHub(workspace.AttachVia(manager)), Images: oneImage{}, Now: w.clock,
+		PlatformURL:  "http://sandgate.internal",
+		CheckNetwork: func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) },
 	})
 	require.NoError(t, err)
 	w.people(t)
