@@ -19,7 +19,8 @@ import (
 
 // stubRuntime is a host that exists in memory; hooks let a test hold or fail a step. Its agent is the real one.
 type stubRuntime struct {
-	server *guest.Server
+	sandbox.Saver // none: what suspends is tested with the fake
+	server        *guest.Server
 
 	mu      sync.Mutex
 	alive   map[sandbox.ID]chan sandbox.Death // nil channel: traces without a living sandbox
@@ -103,6 +104,8 @@ func (f *stubRuntime) Remove(_ context.Context, id sandbox.ID) error {
 	delete(f.alive, id)
 	return nil
 }
+
+func (f *stubRuntime) Free(ctx context.Context, id sandbox.ID) error { return f.Remove(ctx, id) }
 
 func (f *stubRuntime) Found(context.Context) ([]sandbox.ID, error) {
 	f.mu.Lock()

@@ -6,6 +6,7 @@ package sandbox
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"regexp"
 	"time"
@@ -120,10 +121,65 @@ type Runtime interface {
 	Alive(ctx context.Context, id ID) (bool, error)
 	// Usage reads the cgroup.
 	Usage(ctx context.Context, id ID) (Usage, error)
-	// Remove takes everything of the sandbox off the host. It is idempotent, tries every step, and joins the errors.
+	// Remove takes everything of the sandbox off the host, its own save too. It is idempotent, tries every step, and joins
+	// the errors.
 	Remove(ctx context.Context, id ID) error
+	// Free is Remove but for the save.
+	Free(ctx context.Context, id ID) error
 	// Found lists the ids of which any trace that bears our INST is on the host, whatever records say.
 	Found(ctx context.Context) ([]ID, error)
+
+	Saver
+}
+
+// SaveID names a save: the id of the sandbox whose own it is, or that of a snapshot ("snap" and 20 of a-z0-9).
+type SaveID string
+
+var savePattern = regexp.MustCompile(`^(sb|snap)[a-z0-9]{20}$`)
+
+// Valid reports whether id has one of the shapes that ids of saves have.
+func (id SaveID) Valid() bool { return savePattern.MatchString(string(id)) }
+
+// Save is a kept state of a sandbox: memory, processes and files. It is on disk, whole, and outlives a reboot.
+type Save struct {
+	ID    SaveID
+	At    time.Time
+	Bytes int64 // on disk
+	Image string
+}
+
+// ErrUnrestorable means that a save cannot be made to run again: another runtime, another processor, or damaged. Its
+// files may still be there: Source.FilesOnly.
+var ErrUnrestorable = errors.New("the save cannot be made to run again")
+
+// Source tells Resume what to start from.
+type Source struct {
+	Save SaveID
+	// FilesOnly starts afresh on the files of the save: processes, terminals and what was in memory are lost.
+	FilesOnly bool
+}
+
+// Saver keeps states of sandboxes and starts sandboxes from them. Bridges must be closed before a save: while one is open
+// it is refused with fault.Conflict, and while it is made Dial answers fault.Starting.
+type Saver interface {
+	// Save keeps the state of a running sandbox under a name, in place of what was there, and lets it run on. When it fails
+	// the sandbox runs on, and what was kept before is still there. No room for it on the disk: fault.HostFull.
+	Save(ctx context.Context, id ID, to SaveID, journal Journal) error
+	// Suspend keeps the state under the sandbox's own id and takes everything else of it off the host. When it fails the
+	// sandbox either runs on or is dead: Settle tells.
+	Suspend(ctx context.Context, id ID, journal Journal) error
+	// Settle brings a Suspend that was broken off to one of its ends: it gives true when the sandbox runs on, false when it
+	// is off the host with its save kept. Neither: fault.NotFound.
+	Settle(ctx context.Context, id ID) (running bool, err error)
+	// Resume makes a sandbox run from a save, which stays. When it fails or ctx ends, every step done so far is undone
+	// first. Its network namespace, hostname and limits are those of spec. ErrUnrestorable: see there.
+	Resume(ctx context.Context, spec Spec, from Source, journal Journal) error
+	// Saved describes a save that is whole; there is none: fault.NotFound.
+	Saved(ctx context.Context, id SaveID) (Save, error)
+	// Saves lists all that are whole.
+	Saves(ctx context.Context) ([]Save, error)
+	// DropSave takes one off the disk; none: nil.
+	DropSave(ctx context.Context, id SaveID) error
 }
 
 // Record is what is kept of a sandbox. Values are copies; change them through Records only.

@@ -18,8 +18,17 @@ import (
 	"sandgate/sandbox/image"
 )
 
-// Remove implements sandbox.Runtime: every undo of a creation, each tried, in reverse.
+// Remove implements sandbox.Runtime.
 func (r *Runtime) Remove(ctx context.Context, id sandbox.ID) error {
+	if err := check(id); err != nil {
+		return err
+	}
+	// The save last: what is still on the host may be writing it.
+	return errors.Join(r.Free(ctx, id), r.DropSave(ctx, r.ownSave(id)))
+}
+
+// Free implements sandbox.Runtime: every undo of a creation, each tried, in reverse.
+func (r *Runtime) Free(ctx context.Context, id sandbox.ID) error {
 	if err := check(id); err != nil {
 		return err
 	}
@@ -118,7 +127,16 @@ func (r *Runtime) found(processes bool) ([]sandbox.ID, error) {
 			ids[sandbox.ID(m)] = true
 		}
 	}
-	if processes {
+	if processes { // asked for by Found: saves are of it too, but no part of what sandboxes share
+		saves, err := r.saveIDs()
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range saves {
+			if id := sandbox.ID(s); id.Valid() {
+				ids[id] = true
+			}
+		}
 		_, args, err := r.strays("")
 		if err != nil {
 			return nil, err
