@@ -56,7 +56,8 @@ const (
 	Gone       Status = "gone" // kept in records only, so that a second DELETE is told from an unknown id
 )
 
-// Reasons why a sandbox is failed or stopping; Record.Reason holds one of them or "".
+// Reasons why a sandbox is failed or stopping; Record.Reason holds one of them or "". One that was resumed from an earlier
+// save because the host was restarted says so while it runs.
 const (
 	ReasonOutOfMemory      = "out_of_memory"
 	ReasonTooManyProcesses = "too_many_processes"
@@ -65,6 +66,7 @@ const (
 	ReasonKilled           = "killed"
 	ReasonStartFailed      = "start_failed"
 	ReasonHostRestarted    = "host_restarted"
+	ReasonSaveLost         = "save_lost"
 )
 
 // Resources caps what a sandbox may take of the host.
@@ -147,6 +149,7 @@ type Save struct {
 	At    time.Time
 	Bytes int64 // on disk
 	Image string
+	Whole bool // else it is the trace of one that was not finished, and the fields above are not known
 }
 
 // ErrUnrestorable means that a save cannot be made to run again: another runtime, another processor, or damaged. Its
@@ -177,7 +180,7 @@ type Saver interface {
 	Resume(ctx context.Context, spec Spec, from Source, journal Journal) error
 	// Saved describes a save that is whole; there is none: fault.NotFound.
 	Saved(ctx context.Context, id SaveID) (Save, error)
-	// Saves lists all that are whole.
+	// Saves lists all of which there is any trace.
 	Saves(ctx context.Context) ([]Save, error)
 	// DropSave takes one off the disk; none: nil.
 	DropSave(ctx context.Context, id SaveID) error
@@ -200,6 +203,10 @@ type Record struct {
 	Metadata     map[string]string
 	Resources    Resources
 	Network      NetworkPolicy
+	Persistent   bool      // it is suspended where others end
+	Parent       string    // what it was started from: a snapshot's id, or that of the sandbox it is a fork of; "" is an image
+	SavedAt      time.Time // of the save that is kept of it; zero: none
+	SavedBytes   int64     // … and its size on disk
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
@@ -220,6 +227,8 @@ type Records interface {
 	ChangeStatus(ctx context.Context, id ID, from, to Status, reason string, at time.Time) (bool, error)
 	// SetNetwork keeps what a sandbox may reach.
 	SetNetwork(ctx context.Context, id ID, p NetworkPolicy) error
+	// NoteSave keeps when a sandbox was saved last and how large that is.
+	NoteSave(ctx context.Context, id ID, at time.Time, bytes int64) error
 	// TouchSandbox notes activity; it never moves last activity backwards.
 	TouchSandbox(ctx context.Context, id ID, at time.Time) error
 	// NoteStep writes the intent of a host change before it happens.

@@ -127,16 +127,7 @@ func (r *Runtime) found(processes bool) ([]sandbox.ID, error) {
 			ids[sandbox.ID(m)] = true
 		}
 	}
-	if processes { // asked for by Found: saves are of it too, but no part of what sandboxes share
-		saves, err := r.saveIDs()
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range saves {
-			if id := sandbox.ID(s); id.Valid() {
-				ids[id] = true
-			}
-		}
+	if processes {
 		_, args, err := r.strays("")
 		if err != nil {
 			return nil, err

@@ -90,7 +90,7 @@ func (r *Runtime) Saved(ctx context.Context, id sandbox.SaveID) (sandbox.Save, e
 }
 
 func (m manifest) public() sandbox.Save {
-	s := sandbox.Save{ID: m.Save, At: m.At, Image: m.Image}
+	s := sandbox.Save{ID: m.Save, At: m.At, Image: m.Image, Whole: m.Whole}
 	for _, n := range m.Files {
 		s.Bytes += n
 	}
@@ -105,9 +105,11 @@ func (r *Runtime) Saves(ctx context.Context) ([]sandbox.Save, error) {
 	}
 	var out []sandbox.Save
 	for _, id := range ids {
-		if m, err := r.loadManifest(id); err == nil {
-			out = append(out, m.public())
+		m, err := r.loadManifest(id)
+		if err != nil {
+			m = manifest{Save: id}
 		}
+		out = append(out, m.public())
 	}
 	return out, ctx.Err()
 }

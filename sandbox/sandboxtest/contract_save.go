@@ -66,7 +66,7 @@ func suspends(t *testing.T, c *contract) {
 		require.Equal(t, fault.NotFound, fault.KindOf(err))
 		found, err := c.Runtime.Found(c.ctx)
 		require.NoError(t, err)
-		require.Contains(t, found, id, "a save is a trace")
+		require.NotContains(t, found, id, "a save takes nothing of the host but its disk")
 		c.clean(t)
 		s, err := c.Runtime.Saved(c.ctx, sandbox.SaveID(id))
 		require.NoError(t, err)
@@ -74,6 +74,7 @@ func suspends(t *testing.T, c *contract) {
 		require.Equal(t, c.Image, s.Image)
 		all, err := c.Runtime.Saves(c.ctx)
 		require.NoError(t, err)
+		require.True(t, s.Whole)
 		require.Equal(t, []sandbox.Save{s}, all)
 		require.Error(t, c.Runtime.Suspend(c.ctx, id, silent), "suspended already")
 

@@ -272,11 +272,6 @@ func (f *Fake) Found(ctx context.Context) ([]sandbox.ID, error) {
 	for id := range f.boxes {
 		out = append(out, id)
 	}
-	for id := range f.saves {
-		if id := sandbox.ID(id); id.Valid() && f.boxes[id] == nil {
-			out = append(out, id)
-		}
-	}
 	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
 	return out, ctx.Err()
 }

@@ -76,7 +76,7 @@ func (f *Fake) makeSave(ctx context.Context, id sandbox.ID, to sandbox.SaveID, s
 	if err != nil {
 		return err
 	}
-	kept := &fakeSave{save: sandbox.Save{ID: to, At: time.Now(), Bytes: 4096, Image: b.image}}
+	kept := &fakeSave{save: sandbox.Save{ID: to, At: time.Now(), Bytes: 4096, Image: b.image, Whole: true}}
 	if stop {
 		kept.box = b
 		delete(f.boxes, id)
