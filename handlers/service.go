@@ -41,6 +41,8 @@ type Sandboxes interface {
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	Usage(ctx context.Context, a auth.Actor, id string) (sandbox.Usage, error)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -185,6 +186,10 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 		return nil, err
 	}
 	ps.hub = term.NewHub(workspace.AttachVia(ps.manager))
+	ps.hub.WakeBy(func(ctx context.Context, id sandbox.ID) error {
+		_, err := ps.manager.Resume(ctx, id)
+		return err
+	})
 	box, err := seal.New(ps.dir.seal)
 	if err != nil {
 		ps.close()

@@ -106,6 +106,15 @@ var operations = map[string]operation{
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
 
+	"POST /v1/sandboxes/:id/suspend": {
+		tag: "sandboxes", summary: "Suspend a sandbox", about: "A persistent one: memory, processes and files go to the host's disk, and any call that needs them wakes it. sandboxes:run suspends one's own, sandboxes:manage anyone's.",
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+	"POST /v1/sandboxes/:id/resume": {
+		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+
 	"GET /v1/sandboxes/:id/metrics": {tag: "metrics and events", summary: "Read the meters", about: "The limits are the sandbox's resources.", answers: ok[sampleBody]("One reading."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/metrics/history": {
 		tag: "metrics and events", summary: "Read the meters of the last hour", about: "Oldest first; kept in memory.",
