@@ -29,6 +29,8 @@ type place struct {
 	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
 	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
 	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
+	// SavedMB bounds what is kept of sandboxes.
+	SavedMB int64 `help:"MiB of the disk that suspended sandboxes and snapshots may take together; 0: all but a reserve." env:"SANDGATE_SAVED_MB" name:"saved-mb" default:"0" placeholder:"MB"`
 }
 
 // dataDir is an opened data directory.
@@ -218,6 +220,7 @@ func (p *place) runtime(e *env, ps *parts, logger *slog.Logger) (*runsc.Runtime,
 	}
 	return runsc.New(runsc.Options{
 		Binary: binary, AgentBinary: agentPath, Images: ps.images, DataDir: ps.dir.path, Inst: ps.dir.inst, Log: logger,
+		MaxSaves: p.SavedMB << 20,
 	})
 }
 

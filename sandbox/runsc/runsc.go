@@ -240,6 +240,7 @@ type state struct {
 	Sentry  proc       `json:"sentry"`
 	Gofer   proc       `json:"gofer"`
 	Started bool       `json:"started"`
+	Paused  bool       `json:"paused,omitempty"` // it was stopped to be suspended, and may have to be let go on
 }
 
 // load reads the state; fs.ErrNotExist when there is none, when it is torn (the host lost power), or of an earlier boot.

@@ -4,7 +4,7 @@ import "time"
 
 // A limit on a command counts the time that the sandbox runs: while it is suspended nobody could have made progress. The
 // clock inside goes on all the same, so time is counted in steps, and a step that took far longer than it should was
-// interrupted.
+// interrupted: it does not count.
 const (
 	runningStep = 5 * time.Second
 	runningSlip = 3 * time.Second // a busy machine is late by less
@@ -29,9 +29,8 @@ func countRunning(left, step, slip time.Duration, now func() time.Time, timer fu
 				return
 			}
 			if took := now().Sub(before); took <= piece+slip {
-				piece = max(piece, took)
+				left -= max(piece, took)
 			}
-			left -= piece
 		}
 		close(expired)
 	}()

@@ -31,8 +31,9 @@ func TestALimitCountsRunningTimeOnly(t *testing.T) {
 		j.fire <- j.at
 	}
 	pass(5*time.Second, 5*time.Second)
-	pass(5*time.Second, 24*time.Hour)  // suspended meanwhile: counts as the step
-	pass(2*time.Second, 3*time.Second) // a little late
+	pass(5*time.Second, 24*time.Hour)  // suspended meanwhile
+	pass(5*time.Second, 6*time.Second) // a little late
+	pass(1*time.Second, 1*time.Second)
 	<-expired
 	again, stopAgain := countRunning(time.Minute, 5*time.Second, 3*time.Second, func() time.Time { return j.at }, j.timer)
 	pass(5*time.Second, 8*time.Second)
