@@ -43,7 +43,11 @@ type Sandboxes interface {
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
+	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)
+	SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error)
 	Usage(ctx context.Context, a auth.Actor, id string) (sandbox.Usage, error)
+	Denials(ctx context.Context, a auth.Actor, id string) ([]workspace.Denied, error)
 }
 
 // Files reads and changes files inside. Paths are bytes.

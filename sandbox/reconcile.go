@@ -77,6 +77,7 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 			return nil // another call took it up, or the server stops
 		}
 		if alive {
+			m.enforce(ctx, r)
 			if m.o.Network != nil {
 				// Without it the sandbox is cut off, never open: it runs on, and the next start tries again.
 				if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
@@ -143,7 +144,11 @@ func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
 			m.forget(b)
 			return err
 		}
-		if m.boxOf(r.ID) == b && m.o.Network != nil { // it runs on
+		if m.boxOf(r.ID) != b {
+			return nil
+		}
+		m.enforce(ctx, r) // it runs on
+		if m.o.Network != nil {
 			if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
 				m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
 			}

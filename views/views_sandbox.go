@@ -14,6 +14,7 @@ type Sandbox struct {
 	CanKill   bool
 	Running   bool
 	Side      SandboxSide
+	Network   Network
 	Activity  []ActivityLine
 	AllURL    string // the sandbox's whole activity, "" without the right to it
 	Snippet   string
@@ -34,6 +35,7 @@ type SandboxHead struct {
 // SandboxSide is limits, use and details; live.
 type SandboxSide struct {
 	Meters  []Meter
+	Change  string // where limits are changed, "" for who may not
 	Details []Detail
 }
 

@@ -146,7 +146,9 @@ func TestASandboxSleepsAndWakesWithAllThatRunsInIt(t *testing.T) {
 
 	// A key that is pressed wakes it, and the terminal goes on without a gap.
 	term.typeText("\x1a")
-	term.until("more ticks", func() bool { return bytes.Contains(term.out, fmt.Appendf(nil, "tick %d\r\n", seen+3)) || bytes.Contains(term.out, []byte("Stopped")) })
+	term.until("more ticks", func() bool {
+		return bytes.Contains(term.out, fmt.Appendf(nil, "tick %d\r\n", seen+3)) || bytes.Contains(term.out, []byte("Stopped"))
+	})
 	term.ticks()
 	require.Equal(t, "running", api.status(id))
 	term.typeText("fg\n")
