@@ -18,6 +18,9 @@ import (
 type Options struct {
 	Runtime  Runtime
 	Records  Records
+	Network  Network // nil: sandboxes have none but a loopback, whatever their policy
+	Host     Host    // nil: nobody asks whether there is room for one more
+	Reserve  Reserve // what Host must have left after a creation
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
@@ -37,6 +40,7 @@ type Manager struct {
 	mu      sync.Mutex
 	boxes   map[ID]*box // being created, running, or being removed
 	closing bool
+	rooms   rooms
 
 	life context.Context // ends with Close: watchers stop, sandboxes live on
 	stop context.CancelFunc
@@ -47,13 +51,16 @@ type Manager struct {
 type box struct {
 	id     ID
 	client *agent.Client
-	made   chan struct{} // closed when creation has ended, one way or the other
+	made   chan struct{} // closed when creation or resume has ended, one way or the other
+	failed error         // why a resume did not end in Running; valid once made
 	host   sync.Mutex    // held while Runtime.Remove works: death and kill may meet
 
 	mu      sync.Mutex
 	cancel  context.CancelFunc // ends its creation, or its watcher
 	removal *removal           // not nil once somebody removes it; others wait for the same
 	touched time.Time
+	passage *passage // not nil while it is suspended or saved
+	doomed  bool     // somebody kills it: nothing new begins
 }
 
 // interrupt ends the creation or the watcher, whichever runs.
@@ -95,8 +102,18 @@ func New(o Options) (*Manager, error) {
 }
 
 // Create writes the record, makes the sandbox and returns it running. When it fails, is killed meanwhile, or ctx ends,
-// nothing is left on the host and the record is Gone.
+// nothing is left on the host and the record is Gone. Without room on the host nothing is begun.
 func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
+	return m.CreateWithin(ctx, r, Quota{})
+}
+
+// CreateWithin is Create, unless there are as many sandboxes as the quota allows (fault.QuotaExceeded).
+func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, error) {
+	release, err := m.reserveRoom(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	defer release()
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
 	ctx, cancel := context.WithTimeout(ctx, createLimit)
@@ -107,7 +124,7 @@ func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 		return Record{}, err
 	}
 	defer close(b.made)
-	if err := m.o.Records.InsertSandbox(ctx, r); err != nil {
+	if err := m.o.Records.InsertSandboxWithin(ctx, r, q); err != nil {
 		m.forget(b)
 		return Record{}, fmt.Errorf("create %s: %w", r.ID, err)
 	}
@@ -124,8 +141,11 @@ func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 
 // start does the host's part of a creation and ends in Running.
 func (m *Manager) start(ctx context.Context, b *box, r Record) error {
-	spec := Spec{ID: r.ID, Image: r.Image, Hostname: hostname(r.Label, r.ID), Cwd: r.Cwd, User: r.User, Env: r.Env, Resources: r.Resources}
-	journal := func(step string) error { return m.o.Records.NoteStep(ctx, r.ID, step, m.o.Now()) }
+	spec, journal := specOf(r), m.journal(ctx, r.ID)
+	var err error
+	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
+		return err
+	}
 	if err := m.o.Runtime.Create(ctx, spec, journal); err != nil {
 		return err
 	}
@@ -141,6 +161,11 @@ func (m *Manager) start(ctx context.Context, b *box, r Record) error {
 	}
 	m.watch(b)
 	return nil
+}
+
+// specOf says what a runtime needs to make the sandbox of a record.
+func specOf(r Record) Spec {
+	return Spec{ID: r.ID, Image: r.Image, Hostname: hostname(r.Label, r.ID), Cwd: r.Cwd, User: r.User, Env: r.Env, Resources: r.Resources}
 }
 
 // hostname makes what `hostname` says inside: letters, digits and dashes of the label, else the id.
@@ -200,8 +225,11 @@ func (m *Manager) Kill(ctx context.Context, id ID, reason string) error {
 			return err
 		}
 	}
-	b.interrupt() // a creation under way stops at its next step and undoes itself
+	b.doom() // what is under way stops at its next step and undoes itself
 	<-b.made
+	if p := b.under(); p != nil {
+		<-p.done
+	}
 	return m.remove(context.WithoutCancel(ctx), b, reason)
 }
 
@@ -285,9 +313,9 @@ func (m *Manager) died(b *box, d Death) {
 	}
 	if !moved {
 		b.mu.Lock()
-		removed := b.removal != nil
+		taken := b.removal != nil || b.passage != nil
 		b.mu.Unlock()
-		if !removed { // it was removed before this box was made: nobody else forgets it
+		if !taken { // it was removed before this box was made: nobody else forgets it
 			_ = b.client.Close()
 			m.forget(b)
 		}
@@ -302,7 +330,7 @@ func (m *Manager) died(b *box, d Death) {
 func (m *Manager) clear(ctx context.Context, b *box) error {
 	b.host.Lock()
 	defer b.host.Unlock()
-	if err := m.o.Runtime.Remove(ctx, b.id); err != nil {
+	if err := m.sweep(ctx, b.id); err != nil {
 		m.o.Log.Error("remove sandbox", "sandbox", string(b.id), "cause", err.Error())
 		return fmt.Errorf("remove %s: %w", b.id, err)
 	}

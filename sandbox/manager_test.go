@@ -19,6 +19,11 @@ import (
 
 // stubRuntime is a host that exists in memory; hooks let a test hold or fail a step. Its agent is the real one.
 type stubRuntime struct {
+	sandbox.Saver // none: what suspends is tested with the fake
+
+	update func(sandbox.Resources) error // asked before limits change
+	limits map[sandbox.ID]sandbox.Resources
+
 	server *guest.Server
 
 	mu      sync.Mutex
@@ -91,6 +96,21 @@ func (f *stubRuntime) Usage(context.Context, sandbox.ID) (sandbox.Usage, error) 
 	return sandbox.Usage{}, nil
 }
 
+func (f *stubRuntime) Update(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.update != nil {
+		if err := f.update(res); err != nil {
+			return err
+		}
+	}
+	if f.limits == nil {
+		f.limits = map[sandbox.ID]sandbox.Resources{}
+	}
+	f.limits[id] = res
+	return nil
+}
+
 func (f *stubRuntime) Remove(_ context.Context, id sandbox.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,6 +123,10 @@ func (f *stubRuntime) Remove(_ context.Context, id sandbox.ID) error {
 	delete(f.alive, id)
 	return nil
 }
+
+func (f *stubRuntime) Free(ctx context.Context, id sandbox.ID) error { return f.Remove(ctx, id) }
+
+func (f *stubRuntime) Saves(context.Context) ([]sandbox.Save, error) { return nil, nil }
 
 func (f *stubRuntime) Found(context.Context) ([]sandbox.ID, error) {
 	f.mu.Lock()
@@ -132,6 +156,22 @@ func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[r.ID] = r
+	return nil
+}
+
+func (m *memoryRecords) InsertSandboxWithin(ctx context.Context, r sandbox.Record, _ sandbox.Quota) error {
+	return m.InsertSandbox(ctx, r)
+}
+
+func (m *memoryRecords) SetResources(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.full != nil {
+		return m.full
+	}
+	r := m.all[id]
+	r.Resources = res
+	m.all[id] = r
 	return nil
 }
 
@@ -172,6 +212,24 @@ func (m *memoryRecords) ChangeStatus(_ context.Context, id sandbox.ID, from, to 
 	return true, nil
 }
 
+func (m *memoryRecords) SetNetwork(_ context.Context, id sandbox.ID, p sandbox.NetworkPolicy) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.all[id]
+	r.Network = p
+	m.all[id] = r
+	return nil
+}
+
+func (m *memoryRecords) NoteSave(_ context.Context, id sandbox.ID, at time.Time, bytes int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.all[id]
+	r.SavedAt, r.SavedBytes = at, bytes
+	m.all[id] = r
+	return nil
+}
+
 func (m *memoryRecords) TouchSandbox(context.Context, sandbox.ID, time.Time) error { return nil }
 
 func (m *memoryRecords) NoteStep(_ context.Context, _ sandbox.ID, step string, _ time.Time) error {
@@ -185,6 +243,14 @@ func (m *memoryRecords) status(id sandbox.ID) sandbox.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.all[id].Status
+}
+
+func (m *memoryRecords) set(id sandbox.ID, s sandbox.Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.all[id]
+	r.Status = s
+	m.all[id] = r
 }
 
 func newManager(t *testing.T, f *stubRuntime, r *memoryRecords) *sandbox.Manager {

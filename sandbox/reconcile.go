@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+
+	"sandgate/internal/fault"
 )
 
 // Reconcile compares records with the host and mends both ways: what is ours and alive is taken up again, what is ours
@@ -12,7 +13,7 @@ import (
 // seen. It is safe to call at any time; at start it must end before the first request.
 func (m *Manager) Reconcile(ctx context.Context) error {
 	// The host first: a record is written before the host is changed, so an id found here without a record is unowned.
-	found, err := m.o.Runtime.Found(ctx)
+	found, err := m.traces(ctx)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
@@ -27,18 +28,37 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		if m.boxOf(r.ID) != nil {
 			continue // somebody is at it in this process
 		}
-		if err := m.takeUp(ctx, r, slices.Contains(found, r.ID)); err != nil {
+		if err := m.takeUp(ctx, r, found[r.ID]); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	for _, id := range found {
+	for id := range found {
 		if owned[id] || m.boxOf(id) != nil {
 			continue
 		}
 		m.o.Log.Warn("removing traces that no record owns", "sandbox", string(id))
-		if err := m.o.Runtime.Remove(ctx, id); err != nil {
+		if err := m.sweep(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("remove unowned %s: %w", id, err))
 		}
+	}
+	errs = append(errs, m.dropUnowned(ctx, owned))
+	return errors.Join(errs...)
+}
+
+// dropUnowned takes saves off the disk whose sandbox is on no record any more.
+func (m *Manager) dropUnowned(ctx context.Context, owned map[ID]bool) error {
+	saves, err := m.o.Runtime.Saves(ctx)
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	var errs []error
+	for _, s := range saves {
+		id := ID(s.ID)
+		if !id.Valid() || owned[id] || m.boxOf(id) != nil {
+			continue
+		}
+		m.o.Log.Warn("removing a save that no record owns", "sandbox", string(id))
+		errs = append(errs, m.o.Runtime.DropSave(ctx, s.ID))
 	}
 	return errors.Join(errs...)
 }
@@ -57,6 +77,13 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 			return nil // another call took it up, or the server stops
 		}
 		if alive {
+			m.enforce(ctx, r)
+			if m.o.Network != nil {
+				// Without it the sandbox is cut off, never open: it runs on, and the next start tries again.
+				if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
+					m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
+				}
+			}
 			m.watch(b)
 			m.tell(ctx, r.ID)
 			return nil
@@ -65,14 +92,83 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 		if err != nil || death.Reason == "" {
 			death = Death{Reason: ReasonHostRestarted, Detail: "not alive when the server started"}
 		}
+		if r.Persistent && death.Reason == ReasonHostRestarted && m.fallBack(ctx, b) {
+			return nil
+		}
 		m.died(b, death)
 		return nil
 	case Failed:
 		if !traces {
 			return nil
 		}
-		return m.o.Runtime.Remove(ctx, r.ID)
+		return m.sweep(ctx, r.ID)
+	case Suspending, Suspended, Resuming:
+		return m.takeUpSave(ctx, r, traces)
 	default: // half made or half removed when the server ended
 		return m.Kill(ctx, r.ID, ReasonKilled)
 	}
+}
+
+// fallBack makes of a sandbox that the host's restart ended a suspended one, at its last save; false when there is none.
+func (m *Manager) fallBack(ctx context.Context, b *box) bool {
+	if _, err := m.o.Runtime.Saved(ctx, SaveID(b.id)); err != nil {
+		return false
+	}
+	moved, err := m.become(ctx, b.id, Running, Suspending, ReasonHostRestarted)
+	if err == nil && moved {
+		err = m.asleep(ctx, b, ReasonHostRestarted)
+	}
+	if err != nil {
+		m.o.Log.Error("fall back to a save", "sandbox", string(b.id), "cause", err.Error()) // the next reconcile goes on
+	}
+	m.forget(b)
+	return true
+}
+
+// takeUpSave brings one that is suspended, or was on its way there or back when the server ended, to one of its ends.
+func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
+	if r.Status == Suspended && !traces {
+		if _, err := m.o.Runtime.Saved(ctx, SaveID(r.ID)); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	b := m.newBox(r.ID)
+	if err := m.admit(b); err != nil {
+		return nil // another call took it up, or the server stops
+	}
+	defer close(b.made)
+	if r.Status == Suspending {
+		if err := m.settle(ctx, b, r.Reason); fault.Is(err, fault.SandboxDied) {
+			return nil // it is on record
+		} else if err != nil {
+			m.forget(b)
+			return err
+		}
+		if m.boxOf(r.ID) != b {
+			return nil
+		}
+		m.enforce(ctx, r) // it runs on
+		if m.o.Network != nil {
+			if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
+				m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
+			}
+		}
+		return nil
+	}
+	defer m.forget(b)
+	if err := m.vacate(ctx, r.ID); err != nil {
+		return fmt.Errorf("take up %s: %w", r.ID, err)
+	}
+	if _, err := m.o.Runtime.Saved(ctx, SaveID(r.ID)); fault.Is(err, fault.NotFound) {
+		if err := m.lost(ctx, b, r.Status, ReasonSaveLost); !fault.Is(err, fault.SandboxDied) {
+			return err
+		}
+		return nil
+	}
+	if r.Status == Resuming {
+		if _, err := m.become(ctx, r.ID, Resuming, Suspended, r.Reason); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -52,6 +52,14 @@ func (f *fake) UnpackFiles(_ context.Context, _ auth.Actor, id string, _ []byte,
 	return agent.Unpacked{Files: size, Bytes: int64(len(p))}, err
 }
 
+func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return record(workspace.CreateOptions{Persistent: true}), f.saw("SuspendSandbox", id)
+}
+
+func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return record(workspace.CreateOptions{Persistent: true}), f.saw("ResumeSandbox", id)
+}
+
 func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error) {
 	f.patch = p
 	o := workspace.CreateOptions{Metadata: p.Metadata}
@@ -59,6 +67,18 @@ func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p works
 		o.Label = *p.Label
 	}
 	return record(o), f.saw("UpdateSandbox", id)
+}
+
+func (f *fake) WorkspaceLimits(context.Context, auth.Actor) (workspace.WorkspaceLimits, error) {
+	return workspace.WorkspaceLimits{Own: f.limits, Ceiling: workspace.DefaultCeilings(), InForce: f.limits, InUse: 3}, f.saw("WorkspaceLimits", "")
+}
+
+func (f *fake) SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error) {
+	f.limits = own
+	if err := f.saw("SetWorkspaceLimits", ""); err != nil {
+		return workspace.WorkspaceLimits{}, err
+	}
+	return f.WorkspaceLimits(ctx, a)
 }
 
 func sample(cpu float64) workspace.Sample {

@@ -44,8 +44,10 @@ type bridge struct {
 	session *yamux.Session
 	http    *http.Transport
 	cancel  context.CancelFunc
-	calls   int         // in flight; guarded by the client's mu
-	idle    *time.Timer // closes it; guarded by the client's mu
+	calls   int             // in flight; guarded by the client's mu
+	idle    *time.Timer     // closes it; guarded by the client's mu
+	stopped context.Context // ends when the sandbox was found stopped
+	stop    context.CancelCauseFunc
 }
 
 func (b *bridge) close() {
@@ -56,6 +58,12 @@ func (b *bridge) close() {
 
 // dialOne makes one connection. ctx bounds the making only: what the dialer ties to its context must live on after it.
 func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.CancelFunc, error) {
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	if ended {
+		return nil, nil, fmt.Errorf("dial agent: %w: the client is closed", ErrBridge)
+	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	timer := time.AfterFunc(dialTimeout, cancel)
@@ -70,6 +78,9 @@ func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.Canc
 		cancel()
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
+		}
+		if errors.Is(err, ErrStopped) {
+			return nil, nil, fmt.Errorf("dial agent: %w: %w", ErrBridge, ErrStopped)
 		}
 		// Only the text of the cause: a runtime's "not found" is no answer to what the caller asked of the agent.
 		return nil, nil, fmt.Errorf("dial agent: %w: %s", ErrBridge, err.Error())
@@ -176,9 +187,13 @@ func (c *Client) connect(ctx context.Context) error {
 		ReadBufferSize:         16 << 10,
 		WriteBufferSize:        16 << 10,
 	}}
+	b.stopped, b.stop = context.WithCancelCause(context.Background())
+	go c.lookAfter(b)
 	c.mu.Lock()
 	old := c.bridge
-	c.bridge = b
+	if c.bridge = b; c.ended {
+		c.bridge, old = nil, b
+	}
 	c.mu.Unlock()
 	if old != nil {
 		old.close()
@@ -252,6 +267,9 @@ func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 			c.drop(b)
 		}
 		err = fmt.Errorf("%s %s: %w: %w", k.method, k.path, ErrBridge, err)
+		if stopped := context.Cause(b.stopped); stopped != nil {
+			return nil, stopped
+		}
 		if !k.repeat || try > 0 {
 			return nil, err
 		}
@@ -282,6 +300,11 @@ func (b countedConn) Close() error { defer b.release(); return b.ReadWriteCloser
 
 // small does k within callTimeout and reads the answer into v (nil: none wanted), at most limit bytes.
 func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
+	leave, err := c.gate.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	short, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := c.do(short, k)
@@ -294,7 +317,7 @@ func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
 // late makes of an err that came because short, a limit of ours within ctx, has passed what it is: a bridge that does not
 // answer, which nobody shall use again. Other errors stay.
 func (c *Client) late(ctx, short context.Context, k call, err error) error {
-	if err == nil || ctx.Err() != nil || short.Err() == nil {
+	if err == nil || ctx.Err() != nil || short.Err() == nil || errors.Is(err, ErrStopped) {
 		return err
 	}
 	c.mu.Lock()

@@ -24,6 +24,7 @@ type Fake struct {
 
 	mu    sync.Mutex
 	boxes map[sandbox.ID]*fakeBox
+	saves map[sandbox.SaveID]*fakeSave
 }
 
 // FakeOptions of NewFake. Dir is required.
@@ -36,17 +37,22 @@ type FakeOptions struct {
 }
 
 type fakeBox struct {
+	image   string
 	started bool
+	aside   chan struct{} // closed when it was suspended
 	dead    chan struct{} // closed when it died
 	death   sandbox.Death // set before dead is closed
 	agent   *guest.Server
 	bridges map[net.Conn]bool
+	limits  sandbox.Resources
 }
 
 var _ sandbox.Runtime = (*Fake)(nil)
 
 // NewFake makes a runtime with no sandboxes.
-func NewFake(o FakeOptions) *Fake { return &Fake{o: o, boxes: map[sandbox.ID]*fakeBox{}} }
+func NewFake(o FakeOptions) *Fake {
+	return &Fake{o: o, boxes: map[sandbox.ID]*fakeBox{}, saves: map[sandbox.SaveID]*fakeSave{}}
+}
 
 // fakeSteps are the names that the fake's journal sees.
 var fakeSteps = []string{"directories", "agent", "start"}
@@ -63,7 +69,7 @@ func (f *Fake) Create(ctx context.Context, spec sandbox.Spec, journal sandbox.Jo
 	if err := checkID(spec.ID); err != nil {
 		return err
 	}
-	b := &fakeBox{dead: make(chan struct{}), bridges: map[net.Conn]bool{}}
+	b := &fakeBox{image: spec.Image, aside: make(chan struct{}), dead: make(chan struct{}), bridges: map[net.Conn]bool{}, limits: spec.Resources}
 	f.mu.Lock()
 	if f.boxes[spec.ID] != nil {
 		f.mu.Unlock()
@@ -179,6 +185,10 @@ func (f *Fake) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error) {
 	}
 	f.mu.Lock()
 	b := f.boxes[id]
+	var aside chan struct{}
+	if b != nil {
+		aside = b.aside
+	}
 	f.mu.Unlock()
 	if b == nil {
 		return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: "there is no state of it"}, nil
@@ -186,6 +196,8 @@ func (f *Fake) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error) {
 	select {
 	case <-ctx.Done():
 		return sandbox.Death{}, ctx.Err()
+	case <-aside:
+		return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: "it was suspended"}, nil
 	case <-b.dead:
 		return b.death, nil
 	}
@@ -217,11 +229,42 @@ func (f *Fake) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error) 
 	if f.boxes[id] == nil {
 		return sandbox.Usage{}, fault.New(fault.NotFound, "Sandbox not found")
 	}
-	return sandbox.Usage{CPUSeconds: 0.25, MemoryBytes: 14 << 20, PIDs: 20, DiskBytes: 4096}, ctx.Err()
+	return sandbox.Usage{CPUSeconds: 0.25, MemoryBytes: fakeMemory, PIDs: 20, DiskBytes: 4096}, ctx.Err()
 }
 
-// Remove implements sandbox.Runtime.
-func (f *Fake) Remove(ctx context.Context, id sandbox.ID) error {
+// fakeMemory is what every sandbox of the fake uses.
+const fakeMemory = 14 << 20
+
+// Update implements sandbox.Runtime.
+func (f *Fake) Update(ctx context.Context, id sandbox.ID, res sandbox.Resources) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	if b == nil {
+		return fault.New(fault.NotFound, "Sandbox not found")
+	}
+	if res.MemoryMB<<20 < fakeMemory {
+		return fault.New(fault.Conflict, "The sandbox uses %d MiB of memory.", fakeMemory>>20)
+	}
+	b.limits = res
+	return ctx.Err()
+}
+
+// Limits gives what a sandbox of the fake is held to.
+func (f *Fake) Limits(id sandbox.ID) sandbox.Resources {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		return b.limits
+	}
+	return sandbox.Resources{}
+}
+
+// Free implements sandbox.Runtime.
+func (f *Fake) Free(ctx context.Context, id sandbox.ID) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
