@@ -18,6 +18,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/audit"
+	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/netjail"
@@ -99,15 +100,19 @@ func (ps *parts) keepJail(ctx context.Context, s jailSettings) error {
 			return err
 		}
 	}
+	return ps.dir.writeJail(s)
+}
+
+func (d *dataDir) writeJail(s jailSettings) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	tmp := ps.dir.jailFile() + ".new"
+	tmp := d.jailFile() + ".new"
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, ps.dir.jailFile())
+	return os.Rename(tmp, d.jailFile())
 }
 
 // openJail takes up the network of sandboxes; nil when it is off. What it tells goes to the service once that is there.
@@ -115,7 +120,7 @@ func (ps *parts) openJail(s jailSettings, service *atomic.Pointer[workspace.Serv
 	if s.Pool == jailOff {
 		return nil, nil
 	}
-	return netjail.New(netjail.Options{
+	jail, err := netjail.New(netjail.Options{
 		Inst: ps.dir.inst, Pool: s.pool, JailAllow: s.exceptions, PlatformPort: s.Port, Log: logger,
 		OnDenied: func(id sandbox.ID, d sandbox.Denial) {
 			if svc := service.Load(); svc != nil {
@@ -123,6 +128,10 @@ func (ps *parts) openJail(s jailSettings, service *atomic.Pointer[workspace.Serv
 			}
 		},
 	})
+	if fault.Is(err, fault.Internal) {
+		return nil, fmt.Errorf("%w (without any network for sandboxes: --jail-pool off)", err)
+	}
+	return jail, err
 }
 
 // inside is how sandboxes reach this server: by a name of its own, over plain http, because the bytes stay on the host.

@@ -251,6 +251,9 @@ func TestAPlatformKeyLivesAndDiesWithItsSandbox(t *testing.T) {
 		wantKind(t, err, fault.Unauthenticated)
 	}
 	require.Len(t, w.events(t, audit.Filter{Action: "key.revoke", SandboxID: string(made.ID)}), 1)
+	keys, err = w.Keys(ctx, w.ann)
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(keys, func(k auth.Key) bool { return k.SandboxID == string(made.ID) }), "nobody wants to read of those that are gone")
 
 	_, secret = open(caller, workspace.CreateOptions{})
 	require.NoError(t, w.RevokeKey(ctx, w.ann, parent.ID))
