@@ -30,6 +30,23 @@ import (
 type jailFlags struct {
 	JailPool  string   `help:"IPv4 network that sandboxes get their addresses from, or off: then they have no network at all." env:"SANDGATE_JAIL_POOL" placeholder:"CIDR" default:"${jail_pool}"`
 	JailAllow []string `help:"What sandboxes may reach although it is not public, comma-separated; none unless given." env:"SANDGATE_JAIL_ALLOW" placeholder:"CIDR:PORT"`
+	JailDNS   []string `help:"Name servers to ask for sandboxes instead of the host's, comma-separated." env:"SANDGATE_JAIL_DNS" name:"jail-dns" placeholder:"ADDRESS"`
+}
+
+// servers reads the name servers; none: the host's.
+func (f jailFlags) servers() (out []netip.AddrPort, err error) {
+	for _, s := range f.JailDNS {
+		at, err := netip.ParseAddrPort(s)
+		if err != nil {
+			addr, aerr := netip.ParseAddr(s)
+			if aerr != nil {
+				return nil, fmt.Errorf("--jail-dns %q is no address, as in 192.0.2.53 or 192.0.2.53:53", s)
+			}
+			at = netip.AddrPortFrom(addr, 53)
+		}
+		out = append(out, at)
+	}
+	return out, nil
 }
 
 // jailOff is the pool of installations whose sandboxes have no network.
@@ -42,6 +59,7 @@ type jailSettings struct {
 	Allow []string `json:"allow"`
 	Port  uint16   `json:"port"` // where our own listener is, from inside
 
+	servers    []netip.AddrPort // of the running server alone
 	pool       netip.Prefix
 	exceptions policy.Exceptions
 }
@@ -216,7 +234,7 @@ func (ps *parts) answerNames(ctx context.Context, l jailListeners, in inside, s 
 		return func() {}, nil
 	}
 	r, err := resolver.New(resolver.Options{
-		Lookup: ps.jail.IDByAddr, Admit: ps.jail.Admit, Platform: map[string]netip.Addr{in.name: ps.jail.PlatformAddr()},
+		Upstreams: s.servers, Lookup: ps.jail.IDByAddr, Admit: ps.jail.Admit, Platform: map[string]netip.Addr{in.name: ps.jail.PlatformAddr()},
 		Exceptions: s.exceptions, OnDenied: ps.service.NetworkDenied, Log: logger,
 	})
 	if err != nil {

@@ -55,6 +55,10 @@ func (c *serveCmd) Run(e *env) error {
 	if err := js.read(); err != nil {
 		return err
 	}
+	var err error
+	if js.servers, err = c.servers(); err != nil {
+		return err
+	}
 	dir, err := c.open()
 	if err != nil {
 		return err
