@@ -16,7 +16,12 @@ func (m *Manager) Agent(ctx context.Context, id ID) (*agent.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b := m.boxOf(id); b != nil && r.Status == Running {
+	return m.AgentOf(r)
+}
+
+// AgentOf is Agent for a record that was read just now.
+func (m *Manager) AgentOf(r Record) (*agent.Client, error) {
+	if b := m.boxOf(r.ID); b != nil && r.Status == Running {
 		return b.client, nil
 	}
 	return nil, notRunning(r)

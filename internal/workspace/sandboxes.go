@@ -213,7 +213,7 @@ func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action,
 	if err != nil {
 		return sandbox.Record{}, nil, err
 	}
-	client, err := s.o.Sandboxes.Agent(ctx, r.ID)
+	client, err := s.o.Sandboxes.AgentOf(r)
 	if err != nil {
 		return sandbox.Record{}, nil, err
 	}
