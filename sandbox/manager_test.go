@@ -172,6 +172,15 @@ func (m *memoryRecords) ChangeStatus(_ context.Context, id sandbox.ID, from, to 
 	return true, nil
 }
 
+func (m *memoryRecords) SetNetwork(_ context.Context, id sandbox.ID, p sandbox.NetworkPolicy) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.all[id]
+	r.Network = p
+	m.all[id] = r
+	return nil
+}
+
 func (m *memoryRecords) TouchSandbox(context.Context, sandbox.ID, time.Time) error { return nil }
 
 func (m *memoryRecords) NoteStep(_ context.Context, _ sandbox.ID, step string, _ time.Time) error {

@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -59,4 +61,71 @@ type Network interface {
 	Detach(ctx context.Context, id ID) error
 	// Found lists the ids of which any trace of a network that bears our INST is on the host, whatever records say.
 	Found(ctx context.Context) ([]ID, error)
+}
+
+// attach makes the network of a sandbox that is about to be made.
+func (m *Manager) attach(ctx context.Context, r Record, journal Journal) (Attachment, error) {
+	if m.o.Network == nil {
+		return Attachment{}, nil
+	}
+	a, err := m.o.Network.Attach(ctx, r.ID, r.Network, journal)
+	if err != nil {
+		return Attachment{}, fmt.Errorf("network of %s: %w", r.ID, err)
+	}
+	return a, nil
+}
+
+// sweep takes one sandbox off the host: what runs first, then the network that holds it, whatever became of the former.
+func (m *Manager) sweep(ctx context.Context, id ID) error {
+	err := m.o.Runtime.Remove(ctx, id)
+	if m.o.Network != nil {
+		err = errors.Join(err, m.o.Network.Detach(ctx, id))
+	}
+	return err
+}
+
+// traces lists the ids of which there is anything on the host.
+func (m *Manager) traces(ctx context.Context) (map[ID]bool, error) {
+	found, err := m.o.Runtime.Found(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if m.o.Network != nil {
+		more, err := m.o.Network.Found(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	out := make(map[ID]bool, len(found))
+	for _, id := range found {
+		out[id] = true
+	}
+	return out, nil
+}
+
+// ChangeNetwork gives a sandbox another policy: on record first, then in force. One that does not run takes it when it does.
+func (m *Manager) ChangeNetwork(ctx context.Context, id ID, p NetworkPolicy) error {
+	b := m.boxOf(id)
+	r, err := m.o.Records.SandboxByID(ctx, id)
+	if err != nil {
+		return err
+	}
+	if b == nil || r.Status != Running {
+		return notRunning(r)
+	}
+	b.host.Lock()
+	defer b.host.Unlock()
+	if err := m.o.Records.SetNetwork(ctx, id, p); err != nil {
+		return err
+	}
+	if m.o.Network == nil {
+		return nil
+	}
+	if err := m.o.Network.Change(ctx, id, p); err != nil {
+		// What is on record must be what is in force.
+		return errors.Join(fmt.Errorf("change network of %s: %w", id, err), m.o.Records.SetNetwork(context.WithoutCancel(ctx), id, r.Network))
+	}
+	m.tell(ctx, id)
+	return nil
 }

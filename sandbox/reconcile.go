@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Reconcile compares records with the host and mends both ways: what is ours and alive is taken up again, what is ours
@@ -12,7 +11,7 @@ import (
 // seen. It is safe to call at any time; at start it must end before the first request.
 func (m *Manager) Reconcile(ctx context.Context) error {
 	// The host first: a record is written before the host is changed, so an id found here without a record is unowned.
-	found, err := m.o.Runtime.Found(ctx)
+	found, err := m.traces(ctx)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
@@ -27,16 +26,16 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		if m.boxOf(r.ID) != nil {
 			continue // somebody is at it in this process
 		}
-		if err := m.takeUp(ctx, r, slices.Contains(found, r.ID)); err != nil {
+		if err := m.takeUp(ctx, r, found[r.ID]); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	for _, id := range found {
+	for id := range found {
 		if owned[id] || m.boxOf(id) != nil {
 			continue
 		}
 		m.o.Log.Warn("removing traces that no record owns", "sandbox", string(id))
-		if err := m.o.Runtime.Remove(ctx, id); err != nil {
+		if err := m.sweep(ctx, id); err != nil {
 			errs = append(errs, fmt.Errorf("remove unowned %s: %w", id, err))
 		}
 	}
@@ -57,6 +56,12 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 			return nil // another call took it up, or the server stops
 		}
 		if alive {
+			if m.o.Network != nil {
+				// Without it the sandbox is cut off, never open: it runs on, and the next start tries again.
+				if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
+					m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
+				}
+			}
 			m.watch(b)
 			m.tell(ctx, r.ID)
 			return nil
@@ -71,7 +76,7 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 		if !traces {
 			return nil
 		}
-		return m.o.Runtime.Remove(ctx, r.ID)
+		return m.sweep(ctx, r.ID)
 	default: // half made or half removed when the server ended
 		return m.Kill(ctx, r.ID, ReasonKilled)
 	}

@@ -86,6 +86,7 @@ type Spec struct {
 	User      string
 	Env       map[string]string // given to every command and terminal, not to process 1
 	Resources Resources
+	Network   Attachment // the zero value: none but a loopback
 }
 
 // Death tells how a sandbox ended, read from the host before its traces are removed.
@@ -142,6 +143,7 @@ type Record struct {
 	Env          map[string]string
 	Metadata     map[string]string
 	Resources    Resources
+	Network      NetworkPolicy
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
@@ -160,6 +162,8 @@ type Records interface {
 	Sandboxes(ctx context.Context, f Filter) ([]Record, error)
 	// ChangeStatus moves one record from a status to another in one statement; false when it was not in from.
 	ChangeStatus(ctx context.Context, id ID, from, to Status, reason string, at time.Time) (bool, error)
+	// SetNetwork keeps what a sandbox may reach.
+	SetNetwork(ctx context.Context, id ID, p NetworkPolicy) error
 	// TouchSandbox notes activity; it never moves last activity backwards.
 	TouchSandbox(ctx context.Context, id ID, at time.Time) error
 	// NoteStep writes the intent of a host change before it happens.

@@ -17,6 +17,7 @@ test=(
   gcc:gcc /usr/include/stdlib.h:libc6-dev                              # the race detector is built with cgo
   chromium:chromium                                                  # the browser tests
   /usr/share/fonts/truetype/dejavu/DejaVuSansMono.ttf:fonts-dejavu-core # so that their pictures have letters
+  ip:iproute2 nft:nftables nsenter:util-linux                        # networks of their own for tests and the bench
   python3:python3                                                    # the SDK that scripts use
 )
 

@@ -15,16 +15,17 @@ import (
 var _ sandbox.Records = (*Store)(nil)
 
 const sandboxColumns = `id, workspace_id, label, image, owner_kind, owner_id, owner_name, status, reason, cwd, user, env, metadata,
-	resources, created_at, last_activity, ended_at`
+	resources, network, created_at, last_activity, ended_at`
 
 func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
-	var env, metadata, resources []byte
+	var env, metadata, resources, network []byte
 	err = scan(&r.ID, &r.WorkspaceID, &r.Label, &r.Image, &r.OwnerKind, &r.OwnerID, &r.OwnerName, &r.Status, &r.Reason, &r.Cwd, &r.User,
-		&env, &metadata, &resources, timeColumn{&r.CreatedAt}, timeColumn{&r.LastActivity}, timeColumn{&r.EndedAt})
+		&env, &metadata, &resources, &network, timeColumn{&r.CreatedAt}, timeColumn{&r.LastActivity}, timeColumn{&r.EndedAt})
 	if err != nil {
 		return r, err
 	}
-	err = errors.Join(json.Unmarshal(env, &r.Env), json.Unmarshal(metadata, &r.Metadata), json.Unmarshal(resources, &r.Resources))
+	err = errors.Join(json.Unmarshal(env, &r.Env), json.Unmarshal(metadata, &r.Metadata), json.Unmarshal(resources, &r.Resources),
+		json.Unmarshal(network, &r.Network))
 	return r, err
 }
 
@@ -33,14 +34,15 @@ func (s *Store) InsertSandbox(ctx context.Context, r sandbox.Record) error {
 	env, err1 := json.Marshal(orEmpty(r.Env))
 	metadata, err2 := json.Marshal(orEmpty(r.Metadata))
 	resources, err3 := json.Marshal(r.Resources)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	network, err4 := json.Marshal(r.Network)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
 	return s.write(ctx, "insert sandbox "+string(r.ID), func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 			r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
-			string(env), string(metadata), string(resources), micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt))
+			string(env), string(metadata), string(resources), string(network), micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt))
 		if err != nil {
 			return err
 		}
@@ -94,6 +96,18 @@ func (s *Store) ChangeStatus(ctx context.Context, id sandbox.ID, from, to sandbo
 		return err
 	})
 	return changed, err
+}
+
+// SetNetwork keeps what a sandbox may reach.
+func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy) error {
+	network, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("set network of sandbox %s: %w", id, err)
+	}
+	return s.write(ctx, "set network of sandbox "+string(id), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE sandboxes SET network = ? WHERE id = ?`, string(network), id)
+		return err
+	})
 }
 
 // TouchSandbox notes activity; it never moves last activity backwards.

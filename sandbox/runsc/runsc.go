@@ -208,9 +208,14 @@ func (r *Runtime) flags() []string { return []string{"--root=" + r.root()} }
 
 // sandboxFlags shape a new sandbox. They are its posture: docs/security.md.
 func (r *Runtime) sandboxFlags(spec sandbox.Spec) []string {
+	network := "none"
+	if spec.Network.Namespace != "" {
+		network = "sandbox" // gVisor's own network stack, on the link that it finds in the namespace
+	}
 	return append(r.flags(),
 		"--platform=systrap",
-		"--network=none",
+		"--network="+network,
+		"--net-raw=false",  // no raw sockets even for root inside: nothing forged, no ARP of one's own
 		"--directfs=false", // the sentry then holds no capability; the gofer opens files for it
 		fmt.Sprintf("--overlay2=root:dir=%s,size=%dm", r.overlay(spec.ID), spec.Resources.DiskMB),
 		"--host-uds=none",

@@ -33,7 +33,7 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	return &specs.Spec{
 		Version: "1.2.1",
 		Process: &specs.Process{
-			Args: []string{agent.GuestPath},
+			Args: agentArgs(spec),
 			Cwd:  "/",
 			Env: []string{
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root", "TERM=xterm-256color",
@@ -63,10 +63,19 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 				{Type: specs.MountNamespace},
 				{Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace},
-				{Type: specs.NetworkNamespace},
+				{Type: specs.NetworkNamespace, Path: spec.Network.Namespace},
 			},
 		},
 	}
+}
+
+// agentArgs start process 1, which writes the resolver's address where programs inside look for it.
+func agentArgs(spec sandbox.Spec) []string {
+	args := []string{agent.GuestPath, "init"}
+	if spec.Network.Resolver.IsValid() {
+		args = append(args, "--resolver", spec.Network.Resolver.String())
+	}
+	return args
 }
 
 // mounts gives every writable place in memory a size and a number of files: without them a guest fills the sentry's

@@ -23,3 +23,9 @@ func TestFakeKeepsTheContract(t *testing.T) {
 		}
 	})
 }
+
+func TestFakeNetworkKeepsTheContract(t *testing.T) {
+	sandboxtest.RunNetwork(t, func(*testing.T) sandboxtest.NetworkSubject {
+		return sandboxtest.NetworkSubject{Network: &sandboxtest.FakeNetwork{}}
+	})
+}
