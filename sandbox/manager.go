@@ -22,6 +22,8 @@ type Options struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
+	// Deadlines are needed where sandboxes end by the clock.
+	Deadlines Deadlines
 }
 
 // How long things may take. Starting is 0.2 s and removing 0.1 s on a quiet machine; a full one is slower.
@@ -55,6 +57,8 @@ type box struct {
 	cancel  context.CancelFunc // ends its creation, or its watcher
 	removal *removal           // not nil once somebody removes it; others wait for the same
 	touched time.Time
+
+	clock clockwork
 }
 
 // interrupt ends the creation or the watcher, whichever runs.
@@ -100,6 +104,10 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
+	r.IdleAt = r.CreatedAt.Add(r.Life.IdleTimeout)
+	if r.Life.MaxLifetime > 0 {
+		r.ExpiresAt = r.CreatedAt.Add(r.Life.MaxLifetime)
+	}
 	ctx, cancel := context.WithTimeout(ctx, createLimit)
 	defer cancel()
 	b := m.newBox(r.ID)
@@ -136,6 +144,11 @@ func (m *Manager) start(ctx context.Context, b *box, r Record) error {
 	}
 	if _, err := b.client.Hello(ctx); err != nil {
 		return fmt.Errorf("create %s: the agent does not answer: %w", r.ID, err)
+	}
+	if m.o.Deadlines != nil { // the making took its time, which is not counted
+		if err := m.o.Deadlines.ExtendIdle(ctx, r.ID, m.o.Now().Add(r.Life.IdleTimeout)); err != nil {
+			return err
+		}
 	}
 	moved, err := m.become(ctx, r.ID, Creating, Running, "")
 	if err != nil {

@@ -47,6 +47,8 @@ func Died(reason string) error {
 		ReasonCrash:            "its kernel stopped unexpectedly",
 		ReasonKilled:           "it was killed",
 		ReasonHostRestarted:    "the host was restarted",
+		ReasonIdle:             "nothing used it for longer than its idle_timeout",
+		ReasonExpired:          "its max_lifetime was over",
 	}
 	w, ok := words[reason]
 	if !ok {
@@ -70,32 +72,15 @@ func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
 		case rerr == nil && r.Status == Failed:
 			return Died(r.Reason)
 		case rerr == nil && (r.Status == Stopping || r.Status == Gone):
+			if r.Reason == ReasonIdle || r.Reason == ReasonExpired {
+				return Died(r.Reason)
+			}
 			return Died(ReasonKilled)
 		}
 		select {
 		case <-ctx.Done():
 			return fault.Wrap(err, fault.Starting, "The connection into the sandbox broke; try again.")
 		case <-tick.C:
-		}
-	}
-}
-
-// Touch notes that somebody used the sandbox, at most once a second.
-func (m *Manager) Touch(ctx context.Context, id ID) {
-	b := m.boxOf(id)
-	if b == nil {
-		return
-	}
-	now := m.o.Now()
-	b.mu.Lock()
-	due := now.Sub(b.touched) >= touchGrain
-	if due {
-		b.touched = now
-	}
-	b.mu.Unlock()
-	if due {
-		if err := m.o.Records.TouchSandbox(ctx, id, now); err != nil {
-			m.o.Log.Warn("touch sandbox", "sandbox", string(id), "cause", err.Error())
 		}
 	}
 }

@@ -147,6 +147,9 @@ type Record struct {
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
+	Life         Life
+	IdleAt       time.Time // when it ends unless it is used
+	ExpiresAt    time.Time // when it ends in any case; zero: never
 }
 
 // Filter chooses records. The zero value means all that are not Gone.
@@ -164,7 +167,7 @@ type Records interface {
 	ChangeStatus(ctx context.Context, id ID, from, to Status, reason string, at time.Time) (bool, error)
 	// SetNetwork keeps what a sandbox may reach.
 	SetNetwork(ctx context.Context, id ID, p NetworkPolicy) error
-	// TouchSandbox notes activity; it never moves last activity backwards.
+	// TouchSandbox notes activity, and moves the idle deadline with it; it never moves either backwards.
 	TouchSandbox(ctx context.Context, id ID, at time.Time) error
 	// NoteStep writes the intent of a host change before it happens.
 	NoteStep(ctx context.Context, id ID, step string, at time.Time) error

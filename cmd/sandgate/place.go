@@ -177,7 +177,7 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 		return nil, err
 	}
 	ps.manager, err = sandbox.New(sandbox.Options{
-		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now,
+		Runtime: runtime, Records: ps.store, Deadlines: ps.store, Log: logger, Now: time.Now,
 		OnChange: func(r sandbox.Record) { ps.service.SandboxChanged(r) }, // set below, before anything can change
 	})
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 		return nil, err
 	}
 	ps.service, err = workspace.New(workspace.Options{
-		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Sandboxes: ps.manager, Terminals: ps.hub,
+		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Sandboxes: ps.manager, Deadlines: ps.store, Terminals: ps.hub,
 		Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"sandgate/handlers/api"
 	"sandgate/handlers/mcp"
 	"sandgate/internal/webhost"
+	"sandgate/sandbox/idle"
 	"sandgate/sandbox/image"
 	"sandgate/sandbox/runsc"
 )
@@ -185,10 +186,14 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, add
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute and reads the meters. The function returned
+// background builds the base image where it is missing, reconciles every minute, reads the meters and ends what is idle. The function returned
 // waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 3)
+	done := make(chan struct{}, 4)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SweepIdle(ctx, idle.SystemClock())
+	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
 		ps.service.SampleMetrics(ctx)
@@ -212,7 +217,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done; <-done }
+	return func() { <-done; <-done; <-done; <-done }
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

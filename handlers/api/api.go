@@ -34,6 +34,7 @@ type Sandboxes interface {
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
 	Metrics(ctx context.Context, a auth.Actor, id string) (workspace.Sample, error)
 	MetricsHistory(ctx context.Context, a auth.Actor, id string, since time.Time) ([]workspace.Sample, error)

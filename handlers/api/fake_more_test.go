@@ -52,6 +52,11 @@ func (f *fake) UnpackFiles(_ context.Context, _ auth.Actor, id string, _ []byte,
 	return agent.Unpacked{Files: size, Bytes: int64(len(p))}, err
 }
 
+func (f *fake) KeepAlive(_ context.Context, _ auth.Actor, id string, d time.Duration) (workspace.Sandbox, error) {
+	f.kept = d
+	return record(workspace.CreateOptions{}), f.saw("KeepAlive", id)
+}
+
 func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error) {
 	f.patch = p
 	o := workspace.CreateOptions{Metadata: p.Metadata}

@@ -44,6 +44,7 @@ var allowed = map[string][5]int{
 	"GET /v1/sandboxes/:id":                      {200, 200, 200, 200, 404},
 	"DELETE /v1/sandboxes/:id":                   {403, 403, 200, 200, 404}, // run kills only its own: see below
 	"PATCH /v1/sandboxes/:id":                    {403, 403, 200, 200, 404}, // likewise
+	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/history":      {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/stream":       {200, 200, 200, 200, 404},

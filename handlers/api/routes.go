@@ -46,6 +46,7 @@ func (s *server) routes() []route {
 		{http.MethodGet, one, "sandbox.read", see, false, s.getSandbox},
 		{http.MethodDelete, one, "sandbox.kill", end, false, s.deleteSandbox},
 		{http.MethodPatch, one, "sandbox.update", end, false, s.patchSandbox},
+		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
 		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},
 		{http.MethodGet, one + "/metrics/stream", "sandbox.usage", see, true, s.metricsStream},

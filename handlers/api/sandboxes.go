@@ -46,10 +46,28 @@ type ownerBody struct {
 }
 
 type idleBody struct {
-	Since        string   `json:"since"`
-	AliveBecause []string `json:"alive_because"`
-	Action       string   `json:"action"` // what happens when it stays idle; "none" in this version
-	At           *string  `json:"at"`
+	Since         string   `json:"since" doc:"When it was last used."`
+	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive, approval. Empty: its time runs."`
+	Action        string   `json:"action" enum:"none,kill" doc:"What happens when it stays unused: kill; none where it does not run."`
+	At            *string  `json:"at" doc:"When that happens if nothing uses it until then; null while something keeps it alive."`
+	Timeout       int64    `json:"idle_timeout" doc:"Seconds it may be unused."`
+	MaxLifetime   *int64   `json:"max_lifetime" doc:"Seconds it may live; null: no end."`
+	KeepWhileBusy bool     `json:"keep_while_busy" doc:"Use of the processor inside, a tenth of a core or more, keeps it alive."`
+}
+
+func toIdle(s workspace.Sandbox) idleBody {
+	b := idleBody{
+		Since: stamp(s.Idle.Since), AliveBecause: s.Idle.Because, Action: s.Idle.Action, At: stampOrNull(s.Idle.At),
+		Timeout: int64(s.Life.IdleTimeout.Seconds()), KeepWhileBusy: s.Life.KeepWhileBusy,
+	}
+	if b.AliveBecause == nil {
+		b.AliveBecause = []string{}
+	}
+	if s.Life.MaxLifetime > 0 {
+		n := int64(s.Life.MaxLifetime.Seconds())
+		b.MaxLifetime = &n
+	}
+	return b
 }
 
 type networkBody struct {
@@ -69,7 +87,7 @@ func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
 		Label: orNull(s.Label), Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
-		Idle:      idleBody{Since: stamp(s.LastActivity), AliveBecause: []string{}, Action: "none"},
+		ExpiresAt: stampOrNull(s.ExpiresAt), Idle: toIdle(s),
 		Resources: s.Resources,
 		Network:   networkBody{Mode: "none", Allow: []string{}},
 		Approval:  approvalBody{Command: "allow", Write: "allow", Terminal: "allow", Network: "allow", Port: "allow"},
@@ -96,6 +114,8 @@ func (s *server) createSandbox(c echo.Context) error {
 		Secrets:   o.environment("secrets"),
 		Metadata:  o.texts("metadata", maxMetadata, 256, 1024),
 		Resources: o.resources("resources"),
+
+		IdleTimeout: o.seconds("idle_timeout"), MaxLifetime: o.seconds("max_lifetime"), IgnoreBusy: !o.flag("keep_while_busy", true),
 	}
 	o.notYet()
 	opts.IdempotencyKey = idempotencyKey(c, o)
@@ -131,13 +151,8 @@ func (o *object) notYet() {
 			o.fail(name, later)
 		}
 	}
-	if !o.flag("keep_while_busy", true) {
-		o.fail("keep_while_busy", later)
-	}
-	for _, name := range []string{"idle_timeout", "max_lifetime", "snapshot_id"} {
-		if o.has(name) {
-			o.fail(name, later)
-		}
+	if o.has("snapshot_id") {
+		o.fail("snapshot_id", later)
 	}
 	if n := o.nested("network"); n != nil {
 		if mode := n.oneOf("mode", "none", "none", "public", "allow-list"); mode != "none" {
@@ -206,6 +221,31 @@ func refuseApprovalID(c echo.Context) error {
 
 // stamp writes a time as RFC 3339 in UTC, to the microsecond.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+
+// maxSeconds bounds idle_timeout, max_lifetime and what keeps alive: 30 days.
+const maxSeconds = 30 * 24 * 3600
+
+// seconds gives a time of 1 s at least; absent or null: 0.
+func (o *object) seconds(name string) time.Duration {
+	return time.Duration(o.whole(name, 1, maxSeconds, 0)) * time.Second
+}
+
+// keepSandbox: POST /v1/sandboxes/{id}/keepalive.
+func (s *server) keepSandbox(c echo.Context) error {
+	o, err := readObject(c, smallBody)
+	if err != nil {
+		return err
+	}
+	d := o.seconds("timeout")
+	if err := o.check(); err != nil {
+		return err
+	}
+	sb, err := s.svc.KeepAlive(c.Request().Context(), actor(c), c.Param("id"), d)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, toSandbox(sb))
+}
 
 func orNull(s string) *string {
 	if s == "" {

@@ -20,6 +20,7 @@ var own = map[string][]string{
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
+	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
@@ -30,7 +31,7 @@ var own = map[string][]string{
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
 	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},

@@ -51,10 +51,12 @@ func newWorld(t *testing.T) *world {
 		fake := sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()})
 		records, ok := o.Store.(sandbox.Records)
 		require.True(t, ok)
+		deadlines, ok := o.Store.(sandbox.Deadlines)
+		require.True(t, ok)
 		var err error
-		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Now: o.Now, OnChange: w.changed})
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
-		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		o.Sandboxes, o.Deadlines, o.Terminals, o.Images = w.manager, deadlines, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
 	})
 	w.ann = w.setup(t, true)
 	w.ann.Permissions = auth.AllPermissions

@@ -3,17 +3,39 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
+	"sandgate/sandbox/idle"
 )
 
 // SandboxPatch is what can be changed of a sandbox; nil leaves what is there. Metadata is replaced whole.
 type SandboxPatch struct {
 	Label    *string
 	Metadata map[string]string
+
+	IdleTimeout   *time.Duration
+	MaxLifetime   *time.Duration
+	KeepWhileBusy *bool
+}
+
+// life gives what becomes of a Life; changed false: nothing.
+func (p SandboxPatch) life(l sandbox.Life) (_ sandbox.Life, changed bool) {
+	if p.IdleTimeout != nil {
+		l.IdleTimeout, changed = *p.IdleTimeout, true
+	}
+	if p.MaxLifetime != nil {
+		l.MaxLifetime, changed = *p.MaxLifetime, true
+	}
+	if p.KeepWhileBusy != nil {
+		l.KeepWhileBusy, changed = *p.KeepWhileBusy, true
+	}
+	return l, changed
 }
 
 // UpdateSandbox changes one's own (needs run) or anyone's (needs manage).
@@ -36,6 +58,11 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 		return Sandbox{}, err
 	}
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		if life, changed := p.life(r.Life); changed {
+			if err := s.o.Sandboxes.SetLife(ctx, r, life); err != nil {
+				return p.words(), err
+			}
+		}
 		return p.words(), s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
 	})
 	if err != nil {
@@ -58,20 +85,34 @@ func (p SandboxPatch) check() error {
 	if msg := metadataProblem(p.Metadata); msg != "" {
 		bad["metadata"] = msg
 	}
+	timeout, lifetime := idle.DefaultTimeout, idle.DefaultLifetime
+	if p.IdleTimeout != nil {
+		timeout = *p.IdleTimeout
+	}
+	if p.MaxLifetime != nil {
+		lifetime = *p.MaxLifetime
+	}
+	checkLife(timeout, lifetime, bad)
 	return fieldsFault(bad)
 }
 
 // words say for the record what changed.
 func (p SandboxPatch) words() string {
-	out := ""
+	var out []string
 	if p.Label != nil {
-		out = "label " + *p.Label
+		out = append(out, "label "+*p.Label)
 	}
 	if p.Metadata != nil {
-		if out != "" {
-			out += "; "
-		}
-		out += "metadata"
+		out = append(out, "metadata")
 	}
-	return out
+	if p.IdleTimeout != nil {
+		out = append(out, "idle_timeout "+p.IdleTimeout.String())
+	}
+	if p.MaxLifetime != nil {
+		out = append(out, "max_lifetime "+p.MaxLifetime.String())
+	}
+	if p.KeepWhileBusy != nil {
+		out = append(out, fmt.Sprintf("keep_while_busy %t", *p.KeepWhileBusy))
+	}
+	return strings.Join(out, "; ")
 }

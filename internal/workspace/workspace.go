@@ -22,6 +22,7 @@ type Service struct {
 	people people
 	meters meters
 	vault  vault
+	idle   idleState
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images
@@ -31,6 +32,7 @@ type Options struct {
 	Audit     *audit.Log
 	Gate      approval.Gate
 	Sandboxes *sandbox.Manager
+	Deadlines sandbox.Deadlines // of SweepIdle
 	Terminals *term.Hub
 	Images    Images
 	Seal      *seal.Box // nil: secrets are refused

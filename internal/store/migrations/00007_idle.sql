@@ -8,8 +8,7 @@ ALTER TABLE sandboxes ADD COLUMN max_lifetime INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sandboxes ADD COLUMN keep_while_busy INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE sandboxes ADD COLUMN idle_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sandboxes ADD COLUMN expires_at INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX sandboxes_by_deadline ON sandboxes (min(CASE idle_at WHEN 0 THEN expires_at ELSE idle_at END, CASE expires_at WHEN 0 THEN idle_at ELSE expires_at END))
-    WHERE status = 'running';
+CREATE INDEX sandboxes_by_deadline ON sandboxes (idle_at) WHERE status = 'running';
 
 -- +goose StatementBegin
 CREATE TRIGGER audit_open_insert AFTER INSERT ON audit_events WHEN NEW.outcome = 'started' BEGIN
