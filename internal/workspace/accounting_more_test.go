@@ -13,6 +13,7 @@ import (
 	"sandgate/auth"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/idle"
 )
 
 // errSeen ends a stream after its first word.
@@ -53,7 +54,23 @@ var fileAccounts = map[string]account{
 	})},
 }
 
-// watchingAccounts are the methods about what happens to sandboxes and what they take, and about what people call them.
+// idleAccounts are the methods about life and end by the clock.
+var idleAccounts = map[string]account{
+	"KeepAlive": {
+		kind: change, needs: []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}, prepare: shared,
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			_, err := w.KeepAlive(ctx, a, id, time.Minute)
+			return err
+		}),
+	},
+	"SweepIdle": {kind: read, why: "the server itself", call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		w.SweepIdle(ctx, idle.SystemClock())
+		return nil
+	}},
+}
+
 var watchingAccounts = map[string]account{
 	"WatchEvents": {kind: read, needs: readNeeds, prepare: shared, call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
 		return seen(w.WatchEvents(ctx, a, id, func(workspace.Event) error { return errSeen }))

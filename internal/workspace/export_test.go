@@ -2,8 +2,10 @@ package workspace
 
 import (
 	"context"
+	"sync"
 
 	"sandgate/auth"
+	"sandgate/sandbox/idle"
 )
 
 // CheapHashes makes tests fast; the parameters of the product are tested in package auth.
@@ -20,3 +22,10 @@ func WatchCount(s *Service) int {
 
 // SampleOnce reads every meter once.
 func SampleOnce(s *Service) { s.sample(context.Background()) }
+
+// SweepOnce judges everything that is due, and waits for what comes of it.
+func SweepOnce(s *Service, jumps *idle.Jumps, clock idle.Clock) {
+	var running sync.WaitGroup
+	s.sweep(context.Background(), jumps, clock, make(chan struct{}, judgesAtOnce), &running)
+	running.Wait()
+}

@@ -68,7 +68,7 @@ func (s *Service) idleOf(r sandbox.Record) Idle {
 	if now.Sub(u.SeenAt) < lookGrain+r.Life.IdleTimeout {
 		out.Because = append(out.Because, u.Seen...)
 	}
-	if !u.LastBusy.IsZero() && now.Sub(u.LastBusy) < 2*MetricsGrain {
+	if !u.LastBusy.IsZero() && now.Sub(u.LastBusy) < min(2*MetricsGrain, r.Life.IdleTimeout) {
 		out.Because = append(out.Because, idle.CPU)
 	}
 	if len(out.Because) > 0 {
