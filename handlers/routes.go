@@ -55,6 +55,9 @@ func (s *Server) routes() []route {
 		// the person
 		{method: get, path: "/account", person: true, run: s.account},
 		{method: post, path: "/account/theme", public: "a cookie of the browser's own", run: s.setTheme},
+		{method: post, path: "/account/password", person: true, run: s.changePassword},
+		{method: post, path: "/account/sessions/end", person: true, run: s.endOtherSessions},
+		{method: post, path: "/account/sessions/:session/end", person: true, run: s.endSession},
 		{method: post, path: "/account/workspaces", person: true, run: s.createWorkspace},
 
 		// sandboxes
@@ -72,6 +75,8 @@ func (s *Server) routes() []route {
 		{method: get, path: sb + "/events", need: read, action: "sandbox.read", run: s.sandboxEvents},
 		{method: get, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKillForm},
 		{method: post, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKill},
+
+		{method: post, path: sb + "/keepalive", need: kill, action: "sandbox.keepalive", run: s.keepAlive},
 
 		// its files
 		{method: get, path: sb + "/files", need: read, action: "file.list", run: s.filesPane},

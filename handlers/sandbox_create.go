@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
+	"sandgate/sandbox/idle"
 	"sandgate/views"
 	"sandgate/views/ui"
 )
@@ -26,20 +28,22 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 	base := v.base() + "/sandboxes"
 	p := views.NewSandbox{
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
-		Label:  ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
-		Image:  ui.Field{Name: "image", Label: "Image"},
-		CPU:    ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
-		Memory: ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
-		Disk:   ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
-		PIDs:   ui.Field{Name: "pids", Label: "Processes", Usual: itoa(int(d.PIDs))},
-		Cwd:    ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
-		User:   ui.Field{Name: "user", Label: "User inside", Usual: "root"},
-		Env:    ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
+		Label:   ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
+		Image:   ui.Field{Name: "image", Label: "Image"},
+		CPU:     ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
+		Memory:  ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
+		Disk:    ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
+		PIDs:    ui.Field{Name: "pids", Label: "Processes", Usual: itoa(int(d.PIDs))},
+		Cwd:     ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
+		User:    ui.Field{Name: "user", Label: "User inside", Usual: "root"},
+		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
+		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
+		Env:     ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
 	}
-	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env} {
+	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env} {
 		f.Value = value(f.Name)
 	}
-	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Env.Value != ""
+	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Idle.Value+p.Longest.Value+p.Env.Value != ""
 	v.fillImages(&p)
 	return p
 }
@@ -114,10 +118,10 @@ func (s *Server) sandboxCreate(v *visit) error {
 	if sentence, fields, ok := wrongIn(err); ok {
 		p := v.newSandbox(v.FormValue)
 		p.Wrong, p.Key = sentence, sandbox.RandomID("form")
-		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env} {
+		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env} {
 			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name])
 		}
-		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Env.Wrong != ""
+		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Idle.Wrong+p.Longest.Wrong+p.Env.Wrong != ""
 		return v.renderForm(http.StatusUnprocessableEntity, p)
 	}
 	if err != nil {
@@ -150,6 +154,17 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 			bad[name] = "must be a whole number"
 		}
 		*to = n
+	}
+	for name, to := range map[string]*time.Duration{"idle_timeout": &o.IdleTimeout, "max_lifetime": &o.MaxLifetime} {
+		t := strings.TrimSpace(v.FormValue(name))
+		if t == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(t, 10, 32)
+		if err != nil || n <= 0 {
+			bad[name] = "must be a whole number of seconds"
+		}
+		*to = time.Duration(n) * time.Second
 	}
 	for line := range strings.Lines(v.FormValue("env")) {
 		line = strings.TrimRight(line, "\r\n")

@@ -139,6 +139,9 @@ var notices = map[string]ui.Message{
 	"removed":   {Tone: ui.Ok, Text: "Removed from this workspace."},
 	"withdrawn": {Tone: ui.Ok, Text: "The invitation link works no more."},
 	"revoked":   {Tone: ui.Ok, Text: "The key works no more."},
+	"password":  {Tone: ui.Ok, Text: "The password is changed.", More: "Everywhere else you are signed out."},
+	"session":   {Tone: ui.Ok, Text: "Signed out there."},
+	"sessions":  {Tone: ui.Ok, Text: "Signed out everywhere else."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},
 }
 

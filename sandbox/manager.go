@@ -22,7 +22,7 @@ type Options struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
-	// Deadlines are needed where sandboxes end by the clock.
+	// Deadlines are needed where sandboxes end by the clock; nil: Records, if they keep them.
 	Deadlines Deadlines
 }
 
@@ -93,6 +93,9 @@ func New(o Options) (*Manager, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if d, ok := o.Records.(Deadlines); ok && o.Deadlines == nil {
+		o.Deadlines = d
 	}
 	m := &Manager{o: o, boxes: map[ID]*box{}}
 	m.life, m.stop = context.WithCancel(context.Background())

@@ -137,7 +137,7 @@ func record(o workspace.CreateOptions) workspace.Sandbox {
 	return workspace.Sandbox{Record: sandbox.Record{
 		ID: knownID, Label: o.Label, Image: "base", OwnerKind: "key", OwnerName: "robot", Status: sandbox.Running,
 		Metadata: o.Metadata, Resources: sandbox.DefaultResources, CreatedAt: at, LastActivity: at,
-	}, Mine: true}
+	}, Mine: true, Idle: workspace.Idle{Since: at, Action: workspace.ActionKill}}
 }
 
 func (f *fake) CreateSandbox(_ context.Context, _ auth.Actor, o workspace.CreateOptions) (workspace.Sandbox, error) {

@@ -125,3 +125,34 @@ func TestUpdateSandbox(t *testing.T) {
 	_, err = w.UpdateSandbox(ctx, w.ann, id, workspace.SandboxPatch{Label: &label})
 	wantKind(t, err, "not_found")
 }
+
+func aKey(w *world) auth.Actor {
+	return auth.Actor{Kind: auth.KeyUser, KeyID: "k", UserID: w.ann.UserID, Workspace: w.ann.Workspace, Permissions: auth.AllPermissions}
+}
+
+// ownAccounts are the methods about where one is signed in, and one's password.
+var ownAccounts = map[string]account{
+	"OwnSessions": {kind: read, why: "one's own; no key has any", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.OwnSessions(ctx, a)
+		return err
+	}},
+	"EndSession": {
+		kind: change, why: "one's own", refused: aKey,
+		prepare: func(t *testing.T, w *world) any {
+			now, id := w.clock.Now(), "s"+w.n()
+			require.NoError(t, w.store.InsertSession(context.Background(), auth.Session{
+				ID: id, UserID: w.ann.UserID, CreatedAt: now, LastSeenAt: now, IdleFor: time.Hour, EndsAt: now.Add(time.Hour),
+			}))
+			return id
+		},
+		call: func(ctx context.Context, w *world, a auth.Actor, arg any) error {
+			return w.EndSession(ctx, a, arg.(string))
+		},
+	},
+	"EndOtherSessions": {kind: change, why: "one's own", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		return w.EndOtherSessions(ctx, a)
+	}},
+	"ChangePassword": {kind: change, why: "the present password is the permission", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		return w.ChangePassword(ctx, a, password, password)
+	}},
+}

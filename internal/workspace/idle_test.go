@@ -38,7 +38,9 @@ func TestWhatCountsAsUse(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				arg := c.ready(t, w)
 				box := w.sandbox(t)
-				require.Eventually(t, func() bool { return len(w.manager.Uses(sandbox.ID(box)).Now) == 0 || name == "CommandStdin" || name == "KillCommand" },
+				require.Eventually(t, func() bool {
+					return len(w.manager.Uses(sandbox.ID(box)).Now) == 0 || name == "CommandStdin" || name == "KillCommand"
+				},
 					10*time.Second, 5*time.Millisecond, "what was prepared has ended")
 				w.clock.pass(time.Minute)
 				before := w.manager.Uses(sandbox.ID(box)).Last
