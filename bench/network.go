@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,20 +25,29 @@ const (
 	downloads   = 5
 )
 
-// enterNamespace starts this program again in a new network namespace, in its place.
+// enterNamespace runs this program again in a new network namespace, and ends with it; within, it returns.
 func enterNamespace() error {
 	if os.Getenv(inside) != "" {
 		return nil
-	}
-	unshare, err := exec.LookPath("unshare")
-	if err != nil {
-		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(unshare, append([]string{"unshare", "--net", "--", self}, os.Args[1:]...), append(os.Environ(), inside+"=1"))
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM) // the terminal gives them to both; the inner one cleans up
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
 }
 
 // world is what surrounds the server: an uplink, and an internet that answers with zeros.

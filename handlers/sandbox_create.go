@@ -36,14 +36,18 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		PIDs:    ui.Field{Name: "pids", Label: "Processes", Usual: itoa(int(d.PIDs))},
 		Cwd:     ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
 		User:    ui.Field{Name: "user", Label: "User inside", Usual: "root"},
+		Env:     ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
 		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
 		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
-		Env:     ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
+		Mode:    ui.Field{Name: "mode", Label: "Network"},
+		Allow:   ui.Field{Name: "allow", Label: "List of destinations", Hint: allowHint},
+		OwnKey:  ui.Field{Name: "platform_key", Label: "A key for this server inside", Hint: "NOXUS_API_KEY and NOXUS_BACKEND_URL: programs inside may then what you may, except about people and keys, until the sandbox is gone."},
 	}
-	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env} {
+	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 		f.Value = value(f.Name)
 	}
-	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Idle.Value+p.Longest.Value+p.Env.Value != ""
+	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Idle.Value+p.Longest.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
+	p.Modes, p.WantsKey = v.modeChoices(sandbox.NetworkMode(p.Mode.Value)), p.OwnKey.Value == "1"
 	v.fillImages(&p)
 	return p
 }
@@ -118,10 +122,10 @@ func (s *Server) sandboxCreate(v *visit) error {
 	if sentence, fields, ok := wrongIn(err); ok {
 		p := v.newSandbox(v.FormValue)
 		p.Wrong, p.Key = sentence, sandbox.RandomID("form")
-		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env} {
-			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name])
+		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
+			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name], fields["network."+f.Name])
 		}
-		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Idle.Wrong+p.Longest.Wrong+p.Env.Wrong != ""
+		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Idle.Wrong+p.Longest.Wrong+p.Env.Wrong+p.Allow.Wrong+p.OwnKey.Wrong != ""
 		return v.renderForm(http.StatusUnprocessableEntity, p)
 	}
 	if err != nil {
@@ -136,25 +140,9 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 	o = workspace.CreateOptions{
 		Label: strings.TrimSpace(v.FormValue("label")), Image: v.FormValue("image"), Cwd: strings.TrimSpace(v.FormValue("cwd")),
 		User: strings.TrimSpace(v.FormValue("user")), IdempotencyKey: v.FormValue("idempotency_key"),
+		Network: networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
 	}
-	if t := strings.TrimSpace(v.FormValue("cpu")); t != "" {
-		n, err := strconv.ParseFloat(strings.Replace(t, ",", ".", 1), 64)
-		if err != nil || n <= 0 {
-			bad["cpu"] = "must be a number of cores"
-		}
-		o.Resources.CPU = n
-	}
-	for name, to := range map[string]*int64{"memory_mb": &o.Resources.MemoryMB, "disk_mb": &o.Resources.DiskMB, "pids": &o.Resources.PIDs} {
-		t := strings.TrimSpace(v.FormValue(name))
-		if t == "" {
-			continue
-		}
-		n, err := strconv.ParseInt(t, 10, 64)
-		if err != nil || n <= 0 {
-			bad[name] = "must be a whole number"
-		}
-		*to = n
-	}
+	o.Resources = resourcesOf(v, bad)
 	for name, to := range map[string]*time.Duration{"idle_timeout": &o.IdleTimeout, "max_lifetime": &o.MaxLifetime} {
 		t := strings.TrimSpace(v.FormValue(name))
 		if t == "" {

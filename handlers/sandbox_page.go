@@ -31,7 +31,7 @@ func (s *Server) sandboxPage(v *visit) error {
 	at := v.base() + "/sandboxes/" + string(b.ID)
 	p := views.Sandbox{
 		Shell: v.shell(sandboxName(b), "sandboxes"), Head: head(b), URL: at, CanRun: v.actor.May(auth.SandboxesRun), CanKill: v.canKill(b),
-		Running: b.Status == sandbox.Running, Side: v.side(b), Warning: v.warning(b), Snippet: snippet(v.publicURL(), "", string(b.ID)),
+		Running: b.Status == sandbox.Running, Side: v.side(b), Warning: v.warning(b), Network: v.network(b), Snippet: snippet(v.publicURL(), "", string(b.ID)),
 	}
 	if p.Files, err = v.folder(b, v.Request().URL.Query()); err != nil {
 		return err
@@ -88,6 +88,9 @@ func snippet(base, key, id string) string {
 func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	r := b.Resources
 	side := views.SandboxSide{Life: v.life(b)}
+	if v.actor.May(auth.SandboxesManage) && b.Status == sandbox.Running {
+		side.Change = v.base() + "/sandboxes/" + string(b.ID) + "/limits"
+	}
 	var use sandbox.Usage
 	err := error(nil)
 	if b.Status == sandbox.Running {
@@ -110,7 +113,6 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 		{Name: "Last active", When: v.s.when(b.LastActivity)},
 		{Name: "User", Value: display(b.User)},
 		{Name: "Starts in", Value: display(b.Cwd)},
-		{Name: "Network", Value: "none"},
 	}
 	if n := len(b.Env); n > 0 {
 		side.Details = append(side.Details, views.Detail{Name: "Environment", Value: fmt.Sprintf("%d variables", n)})
@@ -245,6 +247,9 @@ func (s *Server) sandboxEvents(v *visit) error {
 			return err
 		}
 		if err := out.fragment("side", v.side(b).Body()); err != nil {
+			return err
+		}
+		if err := out.fragment("network", v.network(b).Part()); err != nil {
 			return err
 		}
 		lines, err := v.strip(id)

@@ -47,7 +47,11 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
+	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
+	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)
+	SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error)
 	Usage(ctx context.Context, a auth.Actor, id string) (sandbox.Usage, error)
+	Denials(ctx context.Context, a auth.Actor, id string) ([]workspace.Denied, error)
 }
 
 // Files reads and changes files inside. Paths are bytes.

@@ -142,6 +142,8 @@ var notices = map[string]ui.Message{
 	"password":  {Tone: ui.Ok, Text: "The password is changed.", More: "Everywhere else you are signed out."},
 	"session":   {Tone: ui.Ok, Text: "Signed out there."},
 	"sessions":  {Tone: ui.Ok, Text: "Signed out everywhere else."},
+	"network":   {Tone: ui.Ok, Text: "The network is changed."},
+	"limits":    {Tone: ui.Ok, Text: "The limits are set."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},
 }
 

@@ -19,6 +19,9 @@ import (
 
 // stubRuntime is a host that exists in memory; hooks let a test hold or fail a step. Its agent is the real one.
 type stubRuntime struct {
+	update func(sandbox.Resources) error // asked before limits change
+	limits map[sandbox.ID]sandbox.Resources
+
 	server *guest.Server
 
 	mu      sync.Mutex
@@ -91,6 +94,21 @@ func (f *stubRuntime) Usage(context.Context, sandbox.ID) (sandbox.Usage, error) 
 	return sandbox.Usage{}, nil
 }
 
+func (f *stubRuntime) Update(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.update != nil {
+		if err := f.update(res); err != nil {
+			return err
+		}
+	}
+	if f.limits == nil {
+		f.limits = map[sandbox.ID]sandbox.Resources{}
+	}
+	f.limits[id] = res
+	return nil
+}
+
 func (f *stubRuntime) Remove(_ context.Context, id sandbox.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,6 +150,22 @@ func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[r.ID] = r
+	return nil
+}
+
+func (m *memoryRecords) InsertSandboxWithin(ctx context.Context, r sandbox.Record, _ sandbox.Quota) error {
+	return m.InsertSandbox(ctx, r)
+}
+
+func (m *memoryRecords) SetResources(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.full != nil {
+		return m.full
+	}
+	r := m.all[id]
+	r.Resources = res
+	m.all[id] = r
 	return nil
 }
 

@@ -59,6 +59,10 @@ func Died(reason string) error {
 
 // Explain turns a broken bridge into what really happened: it waits a little for the sandbox's death to be known.
 func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
+	if errors.Is(err, agent.ErrStopped) {
+		return fault.Wrap(err, fault.Starting, "The sandbox is stopped: somebody on the host has sent its processes a stop signal. It answers again when they are continued; it can be killed as it is.").
+			With("reason", "stopped")
+	}
 	if err == nil || !errors.Is(err, agent.ErrBridge) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}

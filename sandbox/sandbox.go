@@ -121,6 +121,9 @@ type Runtime interface {
 	Alive(ctx context.Context, id ID) (bool, error)
 	// Usage reads the cgroup.
 	Usage(ctx context.Context, id ID) (Usage, error)
+	// Update holds a running sandbox to other limits of CPU, memory and processes, at once; the disk's is ignored. Memory
+	// or processes below what it uses and cannot give back: fault.Conflict, and nothing is changed or killed.
+	Update(ctx context.Context, id ID, res Resources) error
 	// Remove takes everything of the sandbox off the host. It is idempotent, tries every step, and joins the errors.
 	Remove(ctx context.Context, id ID) error
 	// Found lists the ids of which any trace that bears our INST is on the host, whatever records say.
@@ -160,7 +163,10 @@ type Filter struct {
 
 // Records keeps records and the journal of steps durably. Implemented by internal/store. Missing: fault.NotFound.
 type Records interface {
-	InsertSandbox(ctx context.Context, r Record) error
+	// InsertSandboxWithin adds a record, unless that would be one too many (fault.QuotaExceeded): of two at the limit, one wins.
+	InsertSandboxWithin(ctx context.Context, r Record, q Quota) error
+	// SetResources notes other limits.
+	SetResources(ctx context.Context, id ID, res Resources) error
 	SandboxByID(ctx context.Context, id ID) (Record, error)
 	Sandboxes(ctx context.Context, f Filter) ([]Record, error)
 	// ChangeStatus moves one record from a status to another in one statement; false when it was not in from.

@@ -117,6 +117,11 @@ type NewSandbox struct {
 	Idle     ui.Field
 	Longest  ui.Field
 	Env      ui.Field
+	Mode     ui.Field
+	Modes    []ui.Choice
+	Allow    ui.Field
+	OwnKey   ui.Field
+	WantsKey bool
 	More     bool // open the further options: something in them is set or wrong
 	Key      string
 }

@@ -15,6 +15,7 @@ type Sandbox struct {
 	Running   bool
 	Side      SandboxSide
 	Warning   SandboxWarning
+	Network   Network
 	Activity  []ActivityLine
 	AllURL    string // the sandbox's whole activity, "" without the right to it
 	Snippet   string
@@ -32,6 +33,7 @@ type SandboxHead struct {
 type SandboxSide struct {
 	Life    []string // sentences: since when it is unused, why it lives, what happens when
 	Meters  []Meter
+	Change  string // where limits are changed, "" for who may not
 	Details []Detail
 }
 

@@ -60,6 +60,7 @@ type fake struct {
 	query    agent.SearchQuery
 	patch    workspace.SandboxPatch
 	kept     time.Duration
+	limits   workspace.Limits
 	sampled  func()
 	late     error // of a stream, after its events
 }

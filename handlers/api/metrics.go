@@ -165,6 +165,11 @@ func (s *server) patchSandbox(c echo.Context) error {
 		keep := o.flag("keep_while_busy", true)
 		p.KeepWhileBusy = &keep
 	}
+	p.Network = o.newNetwork("network")
+	if o.has("resources") {
+		r := o.resources("resources")
+		p.Resources = &r
+	}
 	if len(o.raw) == 0 {
 		o.fail("body", "names nothing to change")
 	}

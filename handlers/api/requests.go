@@ -15,7 +15,7 @@ type createRequest struct {
 	Resources     *resourcesRequest `json:"resources,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Pairs of your own; keys up to 64 characters, values up to 256."`
 	Persistent    bool              `json:"persistent,omitempty" doc:"Only false in this version."`
-	PlatformKey   bool              `json:"platform_key,omitempty" doc:"Only false in this version."`
+	PlatformKey   bool              `json:"platform_key,omitempty" doc:"NOXUS_API_KEY and NOXUS_BACKEND_URL inside: a key of the caller's rights, for the sandbox's life."`
 	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Use of the processor inside, a tenth of a core or more, keeps it alive; true unless given."`
 	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`
 	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused before it is ended; 900 unless given."`
@@ -32,9 +32,18 @@ type resourcesRequest struct {
 	PIDs     *int     `json:"pids,omitempty" nullable:"true" minimum:"128" maximum:"32768"`
 }
 
+// limitsRequest is the body of PUT /v1/limits. What is absent or null is not set any more: the installation's ceiling holds.
+type limitsRequest struct {
+	CPU       *float64 `json:"cpu,omitempty" nullable:"true" minimum:"0.1" maximum:"4096" doc:"Cores of one sandbox."`
+	MemoryMB  *int     `json:"memory_mb,omitempty" nullable:"true" minimum:"64" maximum:"65536" doc:"MiB of one sandbox."`
+	DiskMB    *int     `json:"disk_mb,omitempty" nullable:"true" minimum:"16" maximum:"262144" doc:"MiB of one sandbox."`
+	PIDs      *int     `json:"pids,omitempty" nullable:"true" minimum:"128" maximum:"32768" doc:"Of one sandbox."`
+	Sandboxes *int     `json:"sandboxes,omitempty" nullable:"true" minimum:"1" maximum:"100000" doc:"That may be alive at a time."`
+}
+
 type networkRequest struct {
-	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"Only none in this version."`
-	Allow []string `json:"allow,omitempty" doc:"Only empty in this version."`
+	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"public unless given: every public address, and nothing of the host's own networks."`
+	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"For allow-list: names (example.org, *.example.org) and IPv4 networks (1.2.3.0/24), each with an optional port (:443)."`
 }
 
 type approvalRequest struct {
@@ -45,15 +54,23 @@ type approvalRequest struct {
 	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
 }
 
-// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of them must be there; null empties label and metadata, and
-// leaves the others.
+// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of them must be there; null empties label and metadata,
+// and leaves the others.
 type patchRequest struct {
-	Label    string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
-	Metadata map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
+	Label     string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
+	Metadata  map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
+	Resources *resourcesRequest `json:"resources,omitempty" doc:"What is not named stays. disk_mb cannot be changed. Needs sandboxes:manage."`
+	Network   *networkChange    `json:"network,omitempty"`
 
 	IdleTimeout   *int  `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused; its idle time begins anew."`
 	MaxLifetime   *int  `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, counted from its creation."`
 	KeepWhileBusy *bool `json:"keep_while_busy,omitempty" nullable:"true" doc:"Use of the processor inside keeps it alive."`
+}
+
+// networkChange replaces a sandbox's network.
+type networkChange struct {
+	Mode  string   `json:"mode" enum:"none,public,allow-list" doc:"In force at once. To reach more than before needs sandboxes:manage; less, sandboxes:run and one's own sandbox."`
+	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"As when it is created; empty unless given."`
 }
 
 // keepRequest is the body of POST …/keepalive.

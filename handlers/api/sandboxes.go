@@ -89,7 +89,7 @@ func toSandbox(s workspace.Sandbox) sandboxBody {
 		Label: orNull(s.Label), Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
 		ExpiresAt: stampOrNull(s.ExpiresAt), Idle: toIdle(s),
 		Resources: s.Resources,
-		Network:   networkBody{Mode: "none", Allow: []string{}},
+		Network:   toNetwork(s.Network),
 		Approval:  approvalBody{Command: "allow", Write: "allow", Terminal: "allow", Network: "allow", Port: "allow"},
 		Metadata:  s.Metadata,
 	}
@@ -117,6 +117,8 @@ func (s *server) createSandbox(c echo.Context) error {
 
 		IdleTimeout: o.seconds("idle_timeout"), MaxLifetime: o.seconds("max_lifetime"), IgnoreBusy: !o.flag("keep_while_busy", true),
 	}
+	opts.Network = o.network("network")
+	opts.PlatformKey = o.flag("platform_key", false)
 	o.notYet()
 	opts.IdempotencyKey = idempotencyKey(c, o)
 	if err := o.check(); err != nil {
@@ -146,21 +148,11 @@ func (o *object) resources(name string) sandbox.Resources {
 
 // notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
 func (o *object) notYet() {
-	for _, name := range []string{"persistent", "platform_key"} {
-		if o.flag(name, false) {
-			o.fail(name, later)
-		}
+	if o.flag("persistent", false) {
+		o.fail("persistent", later)
 	}
 	if o.has("snapshot_id") {
 		o.fail("snapshot_id", later)
-	}
-	if n := o.nested("network"); n != nil {
-		if mode := n.oneOf("mode", "none", "none", "public", "allow-list"); mode != "none" {
-			n.fail("mode", later+": none is the only mode")
-		}
-		if v, ok := n.get("allow"); ok && strings.Join(strings.Fields(string(v)), "") != "[]" {
-			n.fail("allow", later)
-		}
 	}
 	if n := o.nested("approval"); n != nil {
 		for _, name := range []string{"command", "write", "terminal", "network", "port"} {

@@ -22,6 +22,12 @@ var own = map[string][]string{
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
+
+	"sandbox/netjail":          {"internal/fault", "sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
+	"sandbox/netjail/prefix":   {}, // one table for the filter and for Go
+	"sandbox/netjail/policy":   {"internal/fault", "sandbox", "sandbox/netjail/prefix"},
+	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
+
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
@@ -78,7 +84,12 @@ var outside = map[string][]string{
 	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
 	"github.com/creack/pty":            {"sandbox/agent/guest"},
+	"github.com/miekg/dns":             {"sandbox/netjail/resolver"},
 	"github.com/hashicorp/yamux":       {"sandbox/agent", "sandbox/agent/guest"},
+	"github.com/google/nftables":       {"sandbox/netjail"},
+	"github.com/vishvananda/":          {"sandbox/netjail"},
+	"github.com/mdlayher/netlink":      {"sandbox/netjail"},
+	"github.com/florianl/go-nflog/":    {"sandbox/netjail"},
 	"github.com/opencontainers/":       {"sandbox/runsc"},
 	"github.com/a-h/templ":             {"views", "views/ui", "handlers"},
 	"github.com/alecthomas/kong":       {"cmd/sandgate"},

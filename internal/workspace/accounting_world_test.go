@@ -16,6 +16,7 @@ import (
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
 )
@@ -25,6 +26,7 @@ import (
 type world struct {
 	*house
 	manager *sandbox.Manager
+	network *sandboxtest.FakeNetwork
 	ann     auth.Actor // the first administrator; has all rights
 	bob     auth.Actor // a viewer, no administrator of the installation
 	tmp     string
@@ -43,7 +45,13 @@ func (readyImages) ImageNames() []string                    { return []string{"b
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{tmp: t.TempDir()}
+	return newWorldWith(t, func(*workspace.Options) {})
+}
+
+// newWorldWith has further options.
+func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
+	t.Helper()
+	w := &world{tmp: t.TempDir(), network: &sandboxtest.FakeNetwork{}}
 	me, err := user.Current()
 	require.NoError(t, err)
 	w.user = me.Username
@@ -54,9 +62,12 @@ func newWorld(t *testing.T) *world {
 		deadlines, ok := o.Store.(sandbox.Deadlines)
 		require.True(t, ok)
 		var err error
-		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Now: o.Now, OnChange: w.changed})
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Network: w.network, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
 		o.Sandboxes, o.Deadlines, o.Terminals, o.Images = w.manager, deadlines, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		o.PlatformURL = "http://sandgate.internal"
+		o.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) }
+		more(o)
 	})
 	w.ann = w.setup(t, true)
 	w.ann.Permissions = auth.AllPermissions

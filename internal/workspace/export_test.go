@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"sandgate/auth"
+	"sandgate/sandbox"
 	"sandgate/sandbox/idle"
 )
 
@@ -29,3 +30,6 @@ func SweepOnce(s *Service, jumps *idle.Jumps, clock idle.Clock) {
 	s.sweep(context.Background(), jumps, clock, make(chan struct{}, judgesAtOnce), &running)
 	running.Wait()
 }
+
+// CloseDenied ends the window of denials of a sandbox, as its timer does.
+func CloseDenied(s *Service, id sandbox.ID) { s.closeDenied(id, false) }

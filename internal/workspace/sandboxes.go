@@ -27,6 +27,8 @@ type CreateOptions struct {
 	IdleTimeout    time.Duration     // 0: the default
 	MaxLifetime    time.Duration     // 0: the default
 	IgnoreBusy     bool              // keep_while_busy is off
+	Network        sandbox.NetworkPolicy
+	PlatformKey    bool // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
 	IdempotencyKey string
 }
 
@@ -44,11 +46,22 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := s.may(ctx, a, what, auth.SandboxesRun); err != nil {
 		return Sandbox{}, err
 	}
-	if err := o.check(); err != nil {
+	_, bounds, err := s.bounds(ctx, a.Workspace.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	o.Resources = bounds.withDefaults(o.Resources)
+	if err := o.check(bounds); err != nil {
+		return Sandbox{}, err
+	}
+	if err := s.checkNetwork(&o.Network); err != nil {
 		return Sandbox{}, err
 	}
 	if len(o.Secrets) > 0 && s.o.Seal == nil {
 		return Sandbox{}, fault.Field("secrets", "cannot be kept by this installation")
+	}
+	if err := s.checkPlatformKey(o); err != nil {
+		return Sandbox{}, err
 	}
 	if err := s.imageReady(o.Image); err != nil {
 		return Sandbox{}, err
@@ -60,21 +73,31 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	}
 	what.Target = maskOf(o.Secrets).hide(what.Target)
 	var made sandbox.Record
-	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		words := "image " + o.Image + "; " + networkWords(o.Network)
+		if o.PlatformKey {
+			prefix, err := s.addPlatformKey(ctx, a, id, &o)
+			if err != nil {
+				return words, err
+			}
+			words += "; key " + prefix
+		}
 		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
 			return "", err
 		}
 		var err error
-		made, err = s.o.Sandboxes.Create(ctx, sandbox.Record{
+		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
-			Life: sandbox.Life{IdleTimeout: o.IdleTimeout, MaxLifetime: o.MaxLifetime, KeepWhileBusy: !o.IgnoreBusy},
-		})
-		return "image " + o.Image, err
+			Life:    sandbox.Life{IdleTimeout: o.IdleTimeout, MaxLifetime: o.MaxLifetime, KeepWhileBusy: !o.IgnoreBusy},
+			Network: o.Network,
+		}, s.quota(bounds))
+		return words, err
 	})
 	if err != nil {
 		s.forgetSecrets(id)
+		s.endPlatformKey(id)
 		s.releaseCreate(ctx, a, o)
 		return Sandbox{}, err
 	}
@@ -188,8 +211,10 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 	})
 	if r.Status == sandbox.Gone {
 		s.forgetSecrets(r.ID)
+		s.endPlatformKey(r.ID)
 		s.meters.forget(r.ID)
 		s.idle.forget(r.ID)
+		s.closeDenied(r.ID, true)
 	}
 }
 

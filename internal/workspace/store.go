@@ -20,6 +20,7 @@ type Store interface {
 	Idempotency
 	Descriptions
 	Sealed
+	Bounds
 }
 
 // Users keeps accounts.
@@ -75,7 +76,10 @@ type Keys interface {
 	KeyByID(ctx context.Context, id string) (auth.KeyHolder, error)
 	Keys(ctx context.Context, workspaceID, ownerID string) ([]auth.Key, error)
 	CountKeys(ctx context.Context, workspaceID string) (int, error)
+	// RevokeKey also ends the keys that this one made.
 	RevokeKey(ctx context.Context, workspaceID, id string, at time.Time) error
+	// RevokeSandboxKeys ends those that were made for a sandbox, and gives them.
+	RevokeSandboxKeys(ctx context.Context, id sandbox.ID, at time.Time) ([]auth.Key, error)
 	TouchKey(ctx context.Context, id string, at time.Time) error
 }
 
@@ -108,4 +112,12 @@ type Sealed interface {
 	PutSecrets(ctx context.Context, id sandbox.ID, sealed []byte) error
 	Secrets(ctx context.Context, id sandbox.ID) ([]byte, error)
 	DeleteSecrets(ctx context.Context, id sandbox.ID) error
+}
+
+// Bounds keeps what workspaces have set for their sandboxes; zero fields are not set.
+type Bounds interface {
+	WorkspaceLimits(ctx context.Context, workspaceID string) (most sandbox.Resources, sandboxes int, err error)
+	SetWorkspaceLimits(ctx context.Context, workspaceID string, most sandbox.Resources, sandboxes int) error
+	// CountSandboxes counts as a quota does: those that hold something of the host.
+	CountSandboxes(ctx context.Context, workspaceID string) (int, error)
 }

@@ -16,8 +16,10 @@ import (
 
 // SandboxPatch is what can be changed of a sandbox; nil leaves what is there. Metadata is replaced whole.
 type SandboxPatch struct {
-	Label    *string
-	Metadata map[string]string
+	Label     *string
+	Metadata  map[string]string
+	Resources *sandbox.Resources     // zero fields stay; needs manage
+	Network   *sandbox.NetworkPolicy // more than there is needs manage
 
 	IdleTimeout   *time.Duration
 	MaxLifetime   *time.Duration
@@ -54,16 +56,48 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can change this sandbox.", r.OwnerName)
 		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
 	}
+	if p.Resources != nil && !a.May(auth.SandboxesManage) {
+		what.Target = s.mask(ctx, id).hide(what.Target)
+		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "needs "+string(auth.SandboxesManage))), errNeedsManage())
+	}
 	if err := p.check(); err != nil {
 		return Sandbox{}, err
 	}
+	if p.Network != nil {
+		if err := s.checkNetwork(p.Network); err != nil {
+			return Sandbox{}, err
+		}
+		if err := s.mayNetwork(ctx, a, what, *p.Network, r.Network); err != nil {
+			return Sandbox{}, err
+		}
+	}
+	limits := r.Resources
+	if p.Resources != nil {
+		if limits, err = s.newResources(ctx, r, *p.Resources); err != nil {
+			return Sandbox{}, err
+		}
+	}
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		if life, changed := p.life(r.Life); changed {
-			if err := s.o.Sandboxes.SetLife(ctx, r, life); err != nil {
-				return p.words(), err
+		detail := p.words(resourcesChange(r.Resources, limits))
+		if p.Resources != nil {
+			if _, err := s.o.Sandboxes.SetResources(ctx, r.ID, limits); err != nil {
+				return detail, err
 			}
 		}
-		return p.words(), s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
+		if p.Network != nil {
+			if err := s.o.Sandboxes.ChangeNetwork(ctx, r.ID, *p.Network); err != nil {
+				return detail, err
+			}
+		}
+		if life, changed := p.life(r.Life); changed {
+			if err := s.o.Sandboxes.SetLife(ctx, r, life); err != nil {
+				return detail, err
+			}
+		}
+		if p.Label == nil && p.Metadata == nil {
+			return detail, nil
+		}
+		return detail, s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
 	})
 	if err != nil {
 		return Sandbox{}, err
@@ -97,7 +131,7 @@ func (p SandboxPatch) check() error {
 }
 
 // words say for the record what changed.
-func (p SandboxPatch) words() string {
+func (p SandboxPatch) words(limits string) string {
 	var out []string
 	if p.Label != nil {
 		out = append(out, "label "+*p.Label)
@@ -113,6 +147,12 @@ func (p SandboxPatch) words() string {
 	}
 	if p.KeepWhileBusy != nil {
 		out = append(out, fmt.Sprintf("keep_while_busy %t", *p.KeepWhileBusy))
+	}
+	if p.Network != nil {
+		out = append(out, networkWords(*p.Network))
+	}
+	if limits != "" {
+		out = append(out, limits)
 	}
 	return strings.Join(out, "; ")
 }

@@ -47,7 +47,7 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 	if !spec.ID.Valid() {
 		return fmt.Errorf("create sandbox: id %q is malformed", spec.ID)
 	}
-	if res := spec.Resources; res.CPU < 0.01 || res.MemoryMB < 16 || res.DiskMB < 1 || res.PIDs < 16 {
+	if res := spec.Resources; tooSmall(res) || res.DiskMB < 1 {
 		return fmt.Errorf("create sandbox %s: resources %+v are too small to start in", spec.ID, res)
 	}
 	img, err := r.o.Images.Get(spec.Image)
@@ -187,8 +187,7 @@ func (r *Runtime) pids(id sandbox.ID) (sentry, gofer proc, err error) {
 			PID int `json:"pid"`
 		} `json:"sandbox"`
 	}
-	path := filepath.Join(r.root(), fmt.Sprintf("%s_sandbox:%s.state", id, id))
-	if err := readJSON(path, &st); err != nil {
+	if err := readJSON(r.runscState(id), &st); err != nil {
 		return proc{}, proc{}, fmt.Errorf("state of runsc: %w", err)
 	}
 	if sentry, err = identify(st.Sandbox.PID); err != nil {
@@ -222,6 +221,9 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec) error {
 	}
 	st, err := r.load(id)
 	if err != nil {
+		return err
+	}
+	if err := r.keepState(id); err != nil {
 		return err
 	}
 	st.Started = true

@@ -44,6 +44,7 @@ func RunRuntime(t *testing.T, subject func(t *testing.T) Subject) {
 		"keeps several apart":                    several,
 		"hands bytes through unchanged":          bytesThrough,
 		"closes a bridge without harm to others": closesBridge,
+		"holds to other limits while it runs":    updates,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t)
