@@ -76,7 +76,8 @@ func (s *Service) heldKey(ctx context.Context, held func(epoch int64) (auth.KeyH
 	if ok {
 		return holder, nil
 	}
-	if holder, err = read(); err == nil {
+	// A key of a sandbox dies with it, which moves no epoch.
+	if holder, err = read(); err == nil && holder.SandboxID == "" {
 		s.people.keys.put(epoch, holder)
 	}
 	return holder, err
