@@ -208,14 +208,17 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	if c.RateLimit < 0 || c.RateLimit > 0 && c.RateLimit < 0.1 || c.OpenCalls < 0 {
 		return nil, errors.New("--rate-limit must be 0 or at least 0.1, and --open-calls 0 or more")
 	}
+	limits := api.NewLimits(c.RateLimit, c.OpenCalls)
 	rest, err := api.New(api.Options{
-		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, RateLimit: c.RateLimit, MaxOpen: c.OpenCalls,
+		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, Limits: limits,
 		SpoolDir: ps.dir.path,
 	})
 	if err != nil {
 		return nil, err
 	}
-	models, err := mcp.New(mcp.Options{Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP})
+	models, err := mcp.New(mcp.Options{
+		Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP, Limits: limits,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -107,6 +107,11 @@ func (f *fake) KeyActor(_ context.Context, secret, address, requestID string) (a
 	}, nil
 }
 
+func (f *fake) Refuse(_ context.Context, _ auth.Actor, action string, err *fault.Error) error {
+	f.refused = append(f.refused, action)
+	return err
+}
+
 func (f *fake) Require(_ context.Context, a auth.Actor, action, id string, anyOf ...auth.Permission) error {
 	for _, p := range anyOf {
 		if a.May(p) {

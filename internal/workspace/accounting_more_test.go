@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
+	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox/agent"
 	"sandgate/sandbox/idle"
@@ -152,6 +154,21 @@ var ownAccounts = map[string]account{
 	"EndOtherSessions": {kind: change, why: "one's own", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
 		return w.EndOtherSessions(ctx, a)
 	}},
+	"Refuse": {
+		kind: read, why: "it refuses whoever it is, and leaves its trace in a house of its own",
+		prepare: func(t *testing.T, _ *world) any { return newHouse(t) },
+		call: func(ctx context.Context, _ *world, a auth.Actor, arg any) error {
+			h := arg.(*house)
+			if !fault.Is(h.Refuse(ctx, a, "role.create", fault.New(fault.Forbidden, "Nobody may.")), fault.Forbidden) {
+				return errors.New("not refused")
+			}
+			events, err := h.log.List(ctx, audit.Filter{Limit: 1})
+			if err == nil && (len(events) != 1 || events[0].Action != "role.create" || events[0].Outcome != audit.Refused) {
+				err = errors.New("not on record")
+			}
+			return err
+		},
+	},
 	"ChangePassword": {kind: change, why: "the present password is the permission", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
 		return w.ChangePassword(ctx, a, password, password)
 	}},
