@@ -130,6 +130,11 @@ func TestAdoptKeepsWhatRuns(t *testing.T) {
 	require.Equal(t, seenOpen, p.tcp(publicHost, 80).Seen, "an answer lives on")
 	require.Equal(t, seenOpen, p.ask(ask{Kind: "held"}).Seen, "so do connections")
 
+	// Adopted with another policy, as if the record had changed meanwhile: the answers go.
+	require.NoError(t, again.Adopt(t.Context(), id, public))
+	require.NoError(t, again.Change(t.Context(), id, list))
+	require.Equal(t, seenRefused, p.tcp(publicHost, 80).Seen)
+
 	_, err := again.Attach(t.Context(), id, list, free)
 	require.True(t, fault.Is(err, fault.Conflict))
 	require.True(t, fault.Is(again.Adopt(t.Context(), sandbox.NewID(), list), fault.NotFound))
