@@ -27,6 +27,7 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
 		Label:  ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
 		Image:  ui.Field{Name: "image", Label: "Image"},
+		Keep:   ui.Field{Name: "persistent", Label: "Persistent", Hint: "It can be suspended: kept on disk with all that runs in it, and woken when it is used."},
 		CPU:    ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
 		Memory: ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
 		Disk:   ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
@@ -41,6 +42,7 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 		f.Value = value(f.Name)
 	}
+	p.Kept = value("persistent") == "1"
 	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
 	p.Modes, p.WantsKey = v.modeChoices(sandbox.NetworkMode(p.Mode.Value)), p.OwnKey.Value == "1"
 	v.fillImages(&p)
@@ -135,7 +137,8 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 	o = workspace.CreateOptions{
 		Label: strings.TrimSpace(v.FormValue("label")), Image: v.FormValue("image"), Cwd: strings.TrimSpace(v.FormValue("cwd")),
 		User: strings.TrimSpace(v.FormValue("user")), IdempotencyKey: v.FormValue("idempotency_key"),
-		Network: networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
+		Persistent: v.FormValue("persistent") == "1",
+		Network:    networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
 	}
 	o.Resources = resourcesOf(v, bad)
 	for line := range strings.Lines(v.FormValue("env")) {

@@ -68,7 +68,7 @@ type approvalBody struct {
 func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
-		Label: orNull(s.Label), Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
+		Label: orNull(s.Label), Persistent: s.Persistent, Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
 		Idle:      idleBody{Since: stamp(s.LastActivity), AliveBecause: []string{}, Action: "none"},
 		Resources: s.Resources,
 		Network:   toNetwork(s.Network),
@@ -88,14 +88,15 @@ func (s *server) createSandbox(c echo.Context) error {
 		return err
 	}
 	opts := workspace.CreateOptions{
-		Label:     o.line("label", maxLabel),
-		Image:     o.line("image", 128),
-		Cwd:       string(o.path("cwd", false)),
-		User:      o.word("user", maxUser),
-		Env:       o.environment("env"),
-		Secrets:   o.environment("secrets"),
-		Metadata:  o.texts("metadata", maxMetadata, 256, 1024),
-		Resources: o.resources("resources"),
+		Label:      o.line("label", maxLabel),
+		Persistent: o.flag("persistent", false),
+		Image:      o.line("image", 128),
+		Cwd:        string(o.path("cwd", false)),
+		User:       o.word("user", maxUser),
+		Env:        o.environment("env"),
+		Secrets:    o.environment("secrets"),
+		Metadata:   o.texts("metadata", maxMetadata, 256, 1024),
+		Resources:  o.resources("resources"),
 	}
 	opts.Network = o.network("network")
 	opts.PlatformKey = o.flag("platform_key", false)
@@ -128,9 +129,6 @@ func (o *object) resources(name string) sandbox.Resources {
 
 // notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
 func (o *object) notYet() {
-	if o.flag("persistent", false) {
-		o.fail("persistent", later)
-	}
 	if !o.flag("keep_while_busy", true) {
 		o.fail("keep_while_busy", later)
 	}

@@ -16,6 +16,7 @@ import (
 // CreateOptions are the contract's create body, as far as their parts have landed. Zero values take the defaults.
 type CreateOptions struct {
 	Label          string
+	Persistent     bool
 	Image          string
 	Cwd            string
 	User           string
@@ -84,7 +85,7 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
-			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
+			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources, Persistent: o.Persistent,
 			Network: o.Network,
 		}, s.quota(bounds))
 		return words, err
@@ -191,6 +192,8 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		if err := s.o.Audit.Note(context.Background(), e); err != nil {
 			s.o.Log.Error("record a death", "sandbox", string(r.ID), "cause", err.Error())
 		}
+	case sandbox.Running:
+		s.o.Terminals.Awake(r.ID)
 	case sandbox.Stopping, sandbox.Gone:
 		s.o.Terminals.Drop(r.ID, "The sandbox was killed.")
 	}
