@@ -113,7 +113,7 @@ func zipBomb(s *siege, id string) {
 	for i := range 10 {
 		f, err := w.Create(fmt.Sprintf("z%d", i))
 		require.NoError(s.t, err)
-		_, err = io.Copy(f, nothing(64<<20))
+		_, err = io.Copy(f, nothing(16<<20))
 		require.NoError(s.t, err)
 	}
 	require.NoError(s.t, w.Close())
