@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -199,23 +198,23 @@ func (r *Runtime) verify(id sandbox.ID) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	return r.goFirst(id)
+	return r.guestsFirst(id, st)
 }
 
-// oomScore makes sandboxes the first to be killed when the host itself runs out of memory.
-const oomScore = "500"
-
-// goFirst gives it to every process of a sandbox before the guest runs; what they fork has it too. All of them alike: the
-// configuration's own setting is for the sentry alone, which the sandbox's limit would then kill before any program in it.
-func (r *Runtime) goFirst(id sandbox.ID) error {
+// guestsFirst has the kernel choose a process of the guest before the sentry when memory runs out, in the sandbox or on
+// the host: then one program inside ends and the sandbox goes on. Those that come later inherit it.
+func (r *Runtime) guestsFirst(id sandbox.ID, st state) error {
 	pids, err := r.cg.procs(r.name(id))
 	if err != nil {
 		return err
 	}
 	for _, pid := range pids {
-		err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("order of killing: %w", err)
+		if pid == st.Sentry.PID || pid == st.Gofer.PID {
+			continue // oomScore, by runsc
+		}
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // gone meanwhile
+			return fmt.Errorf("order of the guest's end: %w", err)
 		}
 	}
 	return nil

@@ -23,6 +23,9 @@ var capabilities = []string{
 
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
+// oomScore makes sandboxes the first to be killed for the host's memory; the cgroup's own limit knows nobody else.
+var oomScore = 500
+
 // ociSpec is the sandbox's config.json. Annotations stay empty: runsc takes flags from them.
 func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	host := spec.Hostname
@@ -46,6 +49,8 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 				{Type: "RLIMIT_NOFILE", Soft: 8192, Hard: 65536},
 				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
 			},
+			// When the host itself runs out of memory, a sandbox goes before the server and before what else is there.
+			OOMScoreAdj: &oomScore,
 			// sudo and su must work inside. The host's processes of a sandbox have no-new-privileges all the same.
 			NoNewPrivileges: false,
 		},
