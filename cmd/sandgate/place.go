@@ -183,6 +183,9 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 			return nil, err
 		}
 		js = &last
+	} else if err := ps.samePool(e.ctx, *js); err != nil {
+		ps.close()
+		return nil, err
 	}
 	if ps.images, err = image.Open(p.Cache); err != nil {
 		ps.close()
