@@ -15,12 +15,12 @@ import (
 var _ sandbox.Records = (*Store)(nil)
 
 const sandboxColumns = `id, workspace_id, label, image, owner_kind, owner_id, owner_name, status, reason, cwd, user, env, metadata,
-	resources, network, created_at, last_activity, ended_at`
+	resources, network, persistent, parent, saved_at, saved_bytes, created_at, last_activity, ended_at`
 
 func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
 	var env, metadata, resources, network []byte
 	err = scan(&r.ID, &r.WorkspaceID, &r.Label, &r.Image, &r.OwnerKind, &r.OwnerID, &r.OwnerName, &r.Status, &r.Reason, &r.Cwd, &r.User,
-		&env, &metadata, &resources, &network, timeColumn{&r.CreatedAt}, timeColumn{&r.LastActivity}, timeColumn{&r.EndedAt})
+		&env, &metadata, &resources, &network, &r.Persistent, &r.Parent, timeColumn{&r.SavedAt}, &r.SavedBytes, timeColumn{&r.CreatedAt}, timeColumn{&r.LastActivity}, timeColumn{&r.EndedAt})
 	if err != nil {
 		return r, err
 	}
@@ -40,9 +40,9 @@ func (s *Store) InsertSandbox(ctx context.Context, r sandbox.Record) error {
 	}
 	return s.write(ctx, "insert sandbox "+string(r.ID), func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 			r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
-			string(env), string(metadata), string(resources), string(network), micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt))
+			string(env), string(metadata), string(resources), string(network), r.Persistent, r.Parent, micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt))
 		if err != nil {
 			return err
 		}
@@ -106,6 +106,14 @@ func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, p sandbox.Network
 	}
 	return s.write(ctx, "set network of sandbox "+string(id), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE sandboxes SET network = ? WHERE id = ?`, string(network), id)
+		return err
+	})
+}
+
+// NoteSave keeps when a sandbox was saved last and how large that is.
+func (s *Store) NoteSave(ctx context.Context, id sandbox.ID, at time.Time, bytes int64) error {
+	return s.write(ctx, "note a save of sandbox "+string(id), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE sandboxes SET saved_at = ?, saved_bytes = ? WHERE id = ?`, micros(at), bytes, id)
 		return err
 	})
 }

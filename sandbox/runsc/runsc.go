@@ -34,6 +34,7 @@ type Options struct {
 	DataDir     string       // the data directory; sandboxes live in its "sandboxes"
 	Inst        string       // 4 characters of a-z0-9: this installation's mark
 	RunDir      string       // for runtime state on a tmpfs; default /run/sandgate
+	MaxSaves    int64        // bytes that all saves together may take; 0: only the disk bounds them
 	Log         *slog.Logger // default: discards
 }
 
@@ -48,6 +49,9 @@ type Runtime struct {
 	parent sync.Mutex // orders making and removing what all sandboxes share
 	slots  chan struct{}
 	stores sync.Map // sandbox.ID to the /proc path of its writable layer's file
+
+	bridges  bridges
+	features func() []string // of the processor
 }
 
 var _ sandbox.Runtime = (*Runtime)(nil)
@@ -98,7 +102,7 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	// More creations at once than this only wait for each other on the processors.
-	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU()))}
+	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU())), features: cpuFeatures}
 	if r.agent, err = installAgent(o.AgentBinary, filepath.Join(filepath.Dir(o.Images.Dir()), "agents")); err != nil {
 		return nil, err
 	}
