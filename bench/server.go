@@ -43,7 +43,7 @@ func startServer(ctx context.Context) (s *server, err error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	s.cmd = s.command("serve", "--listen", "127.0.0.1:0")
+	s.cmd = s.command("serve", "--listen", "127.0.0.1:0", "--max-sandboxes", "0", "--max-workspace-sandboxes", "0")
 	s.cmd.Stderr = log
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -26,6 +26,7 @@ var (
 	read    = []auth.Permission{auth.SandboxesRead, auth.SandboxesManage}
 	run     = []auth.Permission{auth.SandboxesRun}
 	kill    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
+	manage  = []auth.Permission{auth.SandboxesManage}
 	members = []auth.Permission{auth.MembersManage}
 	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead}
 )
@@ -73,6 +74,9 @@ func (s *Server) routes() []route {
 		{method: get, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKillForm},
 		{method: post, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKill},
 
+		{method: get, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimitsForm},
+		{method: post, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimits},
+
 		// its files
 		{method: get, path: sb + "/files", need: read, action: "file.list", run: s.filesPane},
 		{method: get, path: sb + "/files/preview", need: read, action: "file.read", run: s.filePreview},
@@ -107,6 +111,8 @@ func (s *Server) routes() []route {
 		{method: post, path: ws + "/people/:user/run", need: members, action: "member.grant", run: s.setRun},
 		{method: get, path: ws + "/people/:user/remove", need: members, action: "member.remove", run: s.removeForm},
 		{method: post, path: ws + "/people/:user/remove", need: members, action: "member.remove", run: s.remove},
+		{method: get, path: ws + "/limits", need: members, action: "limit.read", run: s.workspaceLimitsForm},
+		{method: post, path: ws + "/limits", need: members, action: "limit.set", run: s.setWorkspaceLimits},
 		{method: post, path: ws + "/keys", person: true, run: s.keyCreate},
 		{method: get, path: ws + "/keys/:key/revoke", person: true, run: s.keyRevokeForm},
 		{method: post, path: ws + "/keys/:key/revoke", person: true, run: s.keyRevoke},

@@ -3,7 +3,6 @@ package handlers
 import (
 	"cmp"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"sandgate/internal/fault"
@@ -133,24 +132,7 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 		Label: strings.TrimSpace(v.FormValue("label")), Image: v.FormValue("image"), Cwd: strings.TrimSpace(v.FormValue("cwd")),
 		User: strings.TrimSpace(v.FormValue("user")), IdempotencyKey: v.FormValue("idempotency_key"),
 	}
-	if t := strings.TrimSpace(v.FormValue("cpu")); t != "" {
-		n, err := strconv.ParseFloat(strings.Replace(t, ",", ".", 1), 64)
-		if err != nil || n <= 0 {
-			bad["cpu"] = "must be a number of cores"
-		}
-		o.Resources.CPU = n
-	}
-	for name, to := range map[string]*int64{"memory_mb": &o.Resources.MemoryMB, "disk_mb": &o.Resources.DiskMB, "pids": &o.Resources.PIDs} {
-		t := strings.TrimSpace(v.FormValue(name))
-		if t == "" {
-			continue
-		}
-		n, err := strconv.ParseInt(t, 10, 64)
-		if err != nil || n <= 0 {
-			bad[name] = "must be a whole number"
-		}
-		*to = n
-	}
+	o.Resources = resourcesOf(v, bad)
 	for line := range strings.Lines(v.FormValue("env")) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.TrimSpace(line) == "" {

@@ -88,6 +88,9 @@ func snippet(base, key, id string) string {
 func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	r := b.Resources
 	side := views.SandboxSide{}
+	if v.actor.May(auth.SandboxesManage) && b.Status == sandbox.Running {
+		side.Change = v.base() + "/sandboxes/" + string(b.ID) + "/limits"
+	}
 	var use sandbox.Usage
 	err := error(nil)
 	if b.Status == sandbox.Running {

@@ -19,6 +19,8 @@ type Options struct {
 	Runtime  Runtime
 	Records  Records
 	Network  Network // nil: sandboxes have none but a loopback, whatever their policy
+	Host     Host    // nil: nobody asks whether there is room for one more
+	Reserve  Reserve // what Host must have left after a creation
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
@@ -38,6 +40,7 @@ type Manager struct {
 	mu      sync.Mutex
 	boxes   map[ID]*box // being created, running, or being removed
 	closing bool
+	rooms   rooms
 
 	life context.Context // ends with Close: watchers stop, sandboxes live on
 	stop context.CancelFunc
@@ -99,8 +102,18 @@ func New(o Options) (*Manager, error) {
 }
 
 // Create writes the record, makes the sandbox and returns it running. When it fails, is killed meanwhile, or ctx ends,
-// nothing is left on the host and the record is Gone.
+// nothing is left on the host and the record is Gone. Without room on the host nothing is begun.
 func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
+	return m.CreateWithin(ctx, r, Quota{})
+}
+
+// CreateWithin is Create, unless there are as many sandboxes as the quota allows (fault.QuotaExceeded).
+func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, error) {
+	release, err := m.reserveRoom(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	defer release()
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
 	ctx, cancel := context.WithTimeout(ctx, createLimit)
@@ -111,7 +124,7 @@ func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 		return Record{}, err
 	}
 	defer close(b.made)
-	if err := m.o.Records.InsertSandbox(ctx, r); err != nil {
+	if err := m.o.Records.InsertSandboxWithin(ctx, r, q); err != nil {
 		m.forget(b)
 		return Record{}, fmt.Errorf("create %s: %w", r.ID, err)
 	}

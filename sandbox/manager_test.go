@@ -19,8 +19,11 @@ import (
 
 // stubRuntime is a host that exists in memory; hooks let a test hold or fail a step. Its agent is the real one.
 type stubRuntime struct {
-	sandbox.Saver // none: what suspends is tested with the fake
-	server        *guest.Server
+	sandbox.Saver                               // none: what suspends is tested with the fake
+	update        func(sandbox.Resources) error // asked before limits change
+	limits        map[sandbox.ID]sandbox.Resources
+
+	server *guest.Server
 
 	mu      sync.Mutex
 	alive   map[sandbox.ID]chan sandbox.Death // nil channel: traces without a living sandbox
@@ -92,6 +95,21 @@ func (f *stubRuntime) Usage(context.Context, sandbox.ID) (sandbox.Usage, error) 
 	return sandbox.Usage{}, nil
 }
 
+func (f *stubRuntime) Update(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.update != nil {
+		if err := f.update(res); err != nil {
+			return err
+		}
+	}
+	if f.limits == nil {
+		f.limits = map[sandbox.ID]sandbox.Resources{}
+	}
+	f.limits[id] = res
+	return nil
+}
+
 func (f *stubRuntime) Remove(_ context.Context, id sandbox.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,6 +155,22 @@ func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[r.ID] = r
+	return nil
+}
+
+func (m *memoryRecords) InsertSandboxWithin(ctx context.Context, r sandbox.Record, _ sandbox.Quota) error {
+	return m.InsertSandbox(ctx, r)
+}
+
+func (m *memoryRecords) SetResources(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.full != nil {
+		return m.full
+	}
+	r := m.all[id]
+	r.Resources = res
+	m.all[id] = r
 	return nil
 }
 

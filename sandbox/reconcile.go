@@ -77,6 +77,7 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 			return nil // another call took it up, or the server stops
 		}
 		if alive {
+			m.enforce(ctx, r)
 			if m.o.Network != nil {
 				// Without it the sandbox is cut off, never open: it runs on, and the next start tries again.
 				if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {

@@ -124,6 +124,9 @@ type Runtime interface {
 	Alive(ctx context.Context, id ID) (bool, error)
 	// Usage reads the cgroup.
 	Usage(ctx context.Context, id ID) (Usage, error)
+	// Update holds a running sandbox to other limits of CPU, memory and processes, at once; the disk's is ignored. Memory
+	// or processes below what it uses and cannot give back: fault.Conflict, and nothing is changed or killed.
+	Update(ctx context.Context, id ID, res Resources) error
 	// Remove takes everything of the sandbox off the host, its own save too. It is idempotent, tries every step, and joins
 	// the errors.
 	Remove(ctx context.Context, id ID) error
@@ -220,7 +223,10 @@ type Filter struct {
 
 // Records keeps records and the journal of steps durably. Implemented by internal/store. Missing: fault.NotFound.
 type Records interface {
-	InsertSandbox(ctx context.Context, r Record) error
+	// InsertSandboxWithin adds a record, unless that would be one too many (fault.QuotaExceeded): of two at the limit, one wins.
+	InsertSandboxWithin(ctx context.Context, r Record, q Quota) error
+	// SetResources notes other limits.
+	SetResources(ctx context.Context, id ID, res Resources) error
 	SandboxByID(ctx context.Context, id ID) (Record, error)
 	Sandboxes(ctx context.Context, f Filter) ([]Record, error)
 	// ChangeStatus moves one record from a status to another in one statement; false when it was not in from.

@@ -30,6 +30,7 @@ type SandboxHead struct {
 // SandboxSide is limits, use and details; live.
 type SandboxSide struct {
 	Meters  []Meter
+	Change  string // where limits are changed, "" for who may not
 	Details []Detail
 }
 

@@ -101,6 +101,7 @@ type workspaceCmd struct {
 	Create workspaceCreate `cmd:"" help:"Make a workspace."`
 	List   workspaceList   `cmd:"" help:"List workspaces."`
 	Grant  workspaceGrant  `cmd:"" help:"Make somebody a member, with a role and permissions by name."`
+	Limits workspaceLimits `cmd:"" help:"Show or set what a workspace allows its sandboxes."`
 }
 
 type workspaceCreate struct {

@@ -28,6 +28,8 @@ type place struct {
 	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
 	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
 	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
+
+	bounds *bounds // of a server; nil: nothing is created
 }
 
 // dataDir is an opened data directory.
@@ -176,8 +178,14 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 		ps.close()
 		return nil, err
 	}
+	var host sandbox.Host // asked only by who creates
+	if p.bounds == nil {
+		p.bounds = &bounds{}
+	} else {
+		host = runtime
+	}
 	ps.manager, err = sandbox.New(sandbox.Options{
-		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now,
+		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
 		OnChange: func(r sandbox.Record) { ps.service.SandboxChanged(r) }, // set below, before anything can change
 	})
 	if err != nil {
@@ -193,6 +201,7 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 	ps.service, err = workspace.New(workspace.Options{
 		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Sandboxes: ps.manager, Terminals: ps.hub,
 		Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
+		Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes,
 	})
 	if err != nil {
 		ps.close()

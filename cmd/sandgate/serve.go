@@ -30,7 +30,8 @@ type serveCmd struct {
 	Mirror         string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
 	RateLimit      float64  `help:"Calls a second that one API key may make on average, twice that in a burst; 0: no limit." env:"SANDGATE_RATE_LIMIT" default:"500" placeholder:"N"`
 	OpenCalls      int      `help:"Calls that one API key may have open at once, streams and terminals counted; 0: no limit." env:"SANDGATE_OPEN_CALLS" default:"256" placeholder:"N"`
-	LogJSON        bool     `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
+	bounds         `embed:""`
+	LogJSON        bool `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
 
 // Limits of the listener. There is no write limit: terminals, event streams and large files live long.
@@ -45,6 +46,10 @@ const (
 // Run serves until the process is told to stop; sandboxes live on.
 func (c *serveCmd) Run(e *env) error {
 	logger := c.logger(e)
+	if err := c.bounds.check(); err != nil {
+		return err
+	}
+	c.place.bounds = &c.bounds
 	ps, release, err := c.lockedWhole(e, logger)
 	if err != nil {
 		return err

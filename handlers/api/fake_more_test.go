@@ -61,6 +61,18 @@ func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p works
 	return record(o), f.saw("UpdateSandbox", id)
 }
 
+func (f *fake) WorkspaceLimits(context.Context, auth.Actor) (workspace.WorkspaceLimits, error) {
+	return workspace.WorkspaceLimits{Own: f.limits, Ceiling: workspace.DefaultCeilings(), InForce: f.limits, InUse: 3}, f.saw("WorkspaceLimits", "")
+}
+
+func (f *fake) SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error) {
+	f.limits = own
+	if err := f.saw("SetWorkspaceLimits", ""); err != nil {
+		return workspace.WorkspaceLimits{}, err
+	}
+	return f.WorkspaceLimits(ctx, a)
+}
+
 func sample(cpu float64) workspace.Sample {
 	return workspace.Sample{At: time.Unix(100, 0), Usage: sandbox.Usage{CPUSeconds: cpu, MemoryBytes: 7, PIDs: 3, DiskBytes: -1}, Cores: -1}
 }

@@ -59,6 +59,7 @@ type fake struct {
 	exitLogs *agent.Exit
 	query    agent.SearchQuery
 	patch    workspace.SandboxPatch
+	limits   workspace.Limits
 	sampled  func()
 	late     error // of a stream, after its events
 }

@@ -155,6 +155,10 @@ func (s *server) patchSandbox(c echo.Context) error {
 			p.Metadata = map[string]string{}
 		}
 	}
+	if o.has("resources") {
+		r := o.resources("resources")
+		p.Resources = &r
+	}
 	if len(o.raw) == 0 {
 		o.fail("body", "names nothing to change")
 	}

@@ -118,6 +118,7 @@ func TestDocumentAndPageNeedNoKey(t *testing.T) {
 var samples = map[string]struct{ query, body string }{
 	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"persistent":false}`},
 	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"}}`},
+	"PUT /v1/limits":                             {"", `{"memory_mb":2048,"sandboxes":50}`},
 	"GET /v1/sandboxes/:id/metrics/history":      {"?since=2026-01-02T03:04:05Z", ""},
 	"GET /v1/sandboxes/:id/metrics/stream":       {"?interval=60", ""},
 	"POST /v1/sandboxes/:id/commands":            {"", `{"command":"true","timeout":5}`},
@@ -190,7 +191,7 @@ func TestAnswersFitTheDocument(t *testing.T) {
 				b.f.archive = io.NopCloser(strings.NewReader("archive"))
 				b.f.files["/work/a"] = []byte("hello")
 				content := "application/json"
-				if r.method == http.MethodPut {
+				if operations[r.method+" "+r.path].media != "" {
 					content = octets
 				}
 				ask := b.do

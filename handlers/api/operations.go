@@ -102,8 +102,14 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id":    {tag: "sandboxes", summary: "Describe a sandbox", answers: ok[sandboxBody]("The sandbox.")},
 	"DELETE /v1/sandboxes/:id": {tag: "sandboxes", summary: "Kill a sandbox", about: "Its files go with it. A success for one that is gone already. sandboxes:run kills one's own, sandboxes:manage anyone's.", answers: ok[doneBody]("It is gone.")},
 	"PATCH /v1/sandboxes/:id": {
-		tag: "sandboxes", summary: "Change label and metadata", about: "At least one of them. sandboxes:run changes one's own sandbox, sandboxes:manage anyone's.",
+		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label and metadata of one's own sandbox, sandboxes:manage everything of anyone's. Limits hold at once; one below what is in use is refused, and nothing is killed.",
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+
+	"GET /v1/limits": {tag: "sandboxes", summary: "Read the workspace's limits", answers: ok[workspaceLimitsBody]("What holds, and why.")},
+	"PUT /v1/limits": {
+		tag: "sandboxes", summary: "Set the workspace's limits", about: "Replaces all of them. Sandboxes that are there keep what they have.",
+		body: of[limitsRequest](), answers: ok[workspaceLimitsBody]("What holds now."),
 	},
 
 	"GET /v1/sandboxes/:id/metrics": {tag: "metrics and events", summary: "Read the meters", about: "The limits are the sandbox's resources.", answers: ok[sampleBody]("One reading."), refusals: []int{409}},

@@ -44,6 +44,8 @@ var allowed = map[string][5]int{
 	"GET /v1/sandboxes/:id":                      {200, 200, 200, 200, 404},
 	"DELETE /v1/sandboxes/:id":                   {403, 403, 200, 200, 404}, // run kills only its own: see below
 	"PATCH /v1/sandboxes/:id":                    {403, 403, 200, 200, 404}, // likewise
+	"GET /v1/limits":                             {200, 200, 200, 200, 200},
+	"PUT /v1/limits":                             {403, 403, 403, 200, 200},
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/history":      {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/stream":       {200, 200, 200, 200, 404},
@@ -283,7 +285,7 @@ func (w *town) call(t *testing.T, r route, caller string, want int, things map[s
 		return
 	}
 	content := "application/json"
-	if r.method == "PUT" {
+	if m := operations[r.method+" "+r.path].media; m != "" {
 		content = octets
 	}
 	ask := w.do

@@ -32,6 +32,15 @@ type resourcesRequest struct {
 	PIDs     *int     `json:"pids,omitempty" nullable:"true" minimum:"128" maximum:"32768"`
 }
 
+// limitsRequest is the body of PUT /v1/limits. What is absent or null is not set any more: the installation's ceiling holds.
+type limitsRequest struct {
+	CPU       *float64 `json:"cpu,omitempty" nullable:"true" minimum:"0.1" maximum:"4096" doc:"Cores of one sandbox."`
+	MemoryMB  *int     `json:"memory_mb,omitempty" nullable:"true" minimum:"64" maximum:"65536" doc:"MiB of one sandbox."`
+	DiskMB    *int     `json:"disk_mb,omitempty" nullable:"true" minimum:"16" maximum:"262144" doc:"MiB of one sandbox."`
+	PIDs      *int     `json:"pids,omitempty" nullable:"true" minimum:"128" maximum:"32768" doc:"Of one sandbox."`
+	Sandboxes *int     `json:"sandboxes,omitempty" nullable:"true" minimum:"1" maximum:"100000" doc:"That may be alive at a time."`
+}
+
 type networkRequest struct {
 	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"Only none in this version."`
 	Allow []string `json:"allow,omitempty" doc:"Only empty in this version."`
@@ -45,10 +54,11 @@ type approvalRequest struct {
 	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
 }
 
-// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of the two must be there; null empties.
+// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of them must be there; null empties label and metadata.
 type patchRequest struct {
-	Label    string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
-	Metadata map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
+	Label     string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
+	Metadata  map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
+	Resources *resourcesRequest `json:"resources,omitempty" doc:"What is not named stays. disk_mb cannot be changed. Needs sandboxes:manage."`
 }
 
 // commandRequest is the body of POST …/commands.

@@ -26,6 +26,7 @@ var (
 	end    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
 
 	members = []auth.Permission{auth.MembersManage}
+	bounds  = []auth.Permission{auth.SandboxesRead, auth.SandboxesManage, auth.MembersManage}
 	keys    = []auth.Permission{auth.KeysManage}
 	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
@@ -46,6 +47,8 @@ func (s *server) routes() []route {
 		{http.MethodGet, one, "sandbox.read", see, false, s.getSandbox},
 		{http.MethodDelete, one, "sandbox.kill", end, false, s.deleteSandbox},
 		{http.MethodPatch, one, "sandbox.update", end, false, s.patchSandbox},
+		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},
+		{http.MethodPut, "/v1/limits", "limit.set", members, false, s.setWorkspaceLimits},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
 		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},
 		{http.MethodGet, one + "/metrics/stream", "sandbox.usage", see, true, s.metricsStream},

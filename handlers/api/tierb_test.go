@@ -13,6 +13,8 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/fault"
+	"sandgate/internal/workspace"
+	"sandgate/sandbox"
 )
 
 const onePath = "/v1/sandboxes/" + knownID
@@ -163,24 +165,43 @@ func TestPatch(t *testing.T) {
 	require.Equal(t, 200, b.do("PATCH", onePath, `{"metadata":null}`).status)
 	assert.Nil(t, b.f.patch.Label)
 	assert.Equal(t, map[string]string{}, b.f.patch.Metadata)
+	require.Equal(t, 200, b.do("PATCH", onePath, `{"resources":{"memory_mb":2048}}`).status)
+	assert.Equal(t, &sandbox.Resources{MemoryMB: 2048}, b.f.patch.Resources)
 	for body, field := range map[string]string{
-		`{}`:                      "body",
-		``:                        "body",
-		`{"label":7}`:             "label",
-		`{"label":"a\u0000"}`:     "label",
-		`{"metadata":{"a":1}}`:    "metadata",
-		`{"metadata":[]}`:         "metadata",
-		`{"idle_timeout":900}`:    "idle_timeout",
-		`{"max_lifetime":1}`:      "max_lifetime",
-		`{"resources":{"cpu":1}}`: "resources",
-		`{"network":{}}`:          "network",
-		`{"approval":{}}`:         "approval",
-		`{"image":"other"}`:       "image",
+		`{}`:                       "body",
+		``:                         "body",
+		`{"label":7}`:              "label",
+		`{"label":"a\u0000"}`:      "label",
+		`{"metadata":{"a":1}}`:     "metadata",
+		`{"metadata":[]}`:          "metadata",
+		`{"idle_timeout":900}`:     "idle_timeout",
+		`{"max_lifetime":1}`:       "max_lifetime",
+		`{"resources":{"cpu":-1}}`: "resources.cpu",
+		`{"resources":{"gpu":1}}`:  "resources.gpu",
+		`{"resources":7}`:          "resources",
+		`{"network":{}}`:           "network",
+		`{"approval":{}}`:          "approval",
+		`{"image":"other"}`:        "image",
 	} {
 		assertError(t, b.do("PATCH", onePath, body), "invalid", field)
 	}
 	b.f.keys["managing"] = auth.Permissions{auth.SandboxesManage}
 	require.Equal(t, 200, b.do("PATCH", onePath, `{"label":"x"}`, "X-API-Key", "managing").status)
+}
+
+func TestWorkspaceLimits(t *testing.T) {
+	b := start(t)
+	b.f.keys["admin"] = auth.Permissions{auth.MembersManage}
+	got := b.do("PUT", "/v1/limits", `{"cpu":0.5,"sandboxes":7,"disk_mb":null}`, "X-API-Key", "admin")
+	require.Equal(t, 200, got.status, got.body)
+	assert.Equal(t, workspace.Limits{Most: sandbox.Resources{CPU: 0.5}, Sandboxes: 7}, b.f.limits)
+	assert.Contains(t, got.body, `"own":{"cpu":0.5,"memory_mb":null,"disk_mb":null,"pids":null,"sandboxes":7}`)
+	assert.Contains(t, got.body, `"sandboxes":3}`)
+	for body, field := range map[string]string{
+		`{"cpu":0}`: "cpu", `{"memory_mb":1}`: "memory_mb", `{"disk_mb":1}`: "disk_mb", `{"pids":1}`: "pids", `{"sandboxes":0}`: "sandboxes", `{"x":1}`: "x",
+	} {
+		assertError(t, b.do("PUT", "/v1/limits", body, "X-API-Key", "admin"), "invalid", field)
+	}
 }
 
 // A server that stops says so to those who watch, and waits for none of them.

@@ -31,6 +31,11 @@ func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
 
 // InsertSandbox adds a record; an id that is taken is fault.Conflict.
 func (s *Store) InsertSandbox(ctx context.Context, r sandbox.Record) error {
+	return s.InsertSandboxWithin(ctx, r, sandbox.Quota{})
+}
+
+// InsertSandboxWithin adds a record unless that would be one too many: fault.QuotaExceeded.
+func (s *Store) InsertSandboxWithin(ctx context.Context, r sandbox.Record, q sandbox.Quota) error {
 	env, err1 := json.Marshal(orEmpty(r.Env))
 	metadata, err2 := json.Marshal(orEmpty(r.Metadata))
 	resources, err3 := json.Marshal(r.Resources)
@@ -39,6 +44,9 @@ func (s *Store) InsertSandbox(ctx context.Context, r sandbox.Record) error {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
 	return s.write(ctx, "insert sandbox "+string(r.ID), func(tx *sql.Tx) error {
+		if err := withinQuota(ctx, tx, r.WorkspaceID, q); err != nil {
+			return err
+		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 			r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,

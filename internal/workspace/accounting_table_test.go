@@ -178,6 +178,14 @@ var peopleAccounts = map[string]account{
 			return w.RevokeKey(ctx, a, arg.(string))
 		},
 	},
+	"WorkspaceLimits": {kind: read, needs: []auth.Permission{auth.SandboxesRead, auth.SandboxesManage, auth.MembersManage}, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.WorkspaceLimits(ctx, a)
+		return err
+	}},
+	"SetWorkspaceLimits": {kind: change, needs: memberNeeds, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.SetWorkspaceLimits(ctx, a, workspace.Limits{Sandboxes: 50})
+		return err
+	}},
 	"Activity": {kind: read, needs: []auth.Permission{auth.AuditRead}, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
 		_, err := w.Activity(ctx, a, audit.Filter{})
 		return err
@@ -232,6 +240,14 @@ var adminAccounts = map[string]account{
 	}},
 	"AdminGrant": {kind: change, why: onHost, call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {
 		_, err := w.AdminGrant(ctx, "lab", "bob@example.org", auth.Operator, runNeeds)
+		return err
+	}},
+	"AdminLimits": {kind: read, why: onHost, call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {
+		_, err := w.AdminLimits(ctx, "lab")
+		return err
+	}},
+	"AdminSetLimits": {kind: change, why: onHost, call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {
+		_, err := w.AdminSetLimits(ctx, "lab", workspace.Limits{Sandboxes: 50})
 		return err
 	}},
 	"AdminCreateKey": {kind: change, why: onHost, call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {

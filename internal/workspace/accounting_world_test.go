@@ -43,6 +43,12 @@ func (readyImages) ImageNames() []string                    { return []string{"b
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, func(*workspace.Options) {})
+}
+
+// newWorldWith has further options.
+func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
+	t.Helper()
 	w := &world{tmp: t.TempDir()}
 	me, err := user.Current()
 	require.NoError(t, err)
@@ -55,6 +61,7 @@ func newWorld(t *testing.T) *world {
 		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
 		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		more(o)
 	})
 	w.ann = w.setup(t, true)
 	w.ann.Permissions = auth.AllPermissions

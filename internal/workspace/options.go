@@ -27,8 +27,8 @@ var (
 	userName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
 )
 
-// check fills the defaults in and refuses what no sandbox can have.
-func (o *CreateOptions) check() error {
+// check fills the defaults in and refuses what no sandbox can have, or none of this workspace.
+func (o *CreateOptions) check(bounds Limits) error {
 	bad := map[string]string{}
 	if o.Image == "" {
 		o.Image = "base"
@@ -58,6 +58,7 @@ func (o *CreateOptions) check() error {
 		bad["secrets"] = msg
 	}
 	checkResources(&o.Resources, bad)
+	bounds.check(o.Resources, sandbox.Resources{}, bad)
 	return fieldsFault(bad)
 }
 

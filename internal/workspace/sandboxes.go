@@ -39,7 +39,12 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := s.may(ctx, a, what, auth.SandboxesRun); err != nil {
 		return Sandbox{}, err
 	}
-	if err := o.check(); err != nil {
+	_, bounds, err := s.bounds(ctx, a.Workspace.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	o.Resources = bounds.withDefaults(o.Resources)
+	if err := o.check(bounds); err != nil {
 		return Sandbox{}, err
 	}
 	if len(o.Secrets) > 0 && s.o.Seal == nil {
@@ -55,16 +60,16 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	}
 	what.Target = maskOf(o.Secrets).hide(what.Target)
 	var made sandbox.Record
-	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
 			return "", err
 		}
 		var err error
-		made, err = s.o.Sandboxes.Create(ctx, sandbox.Record{
+		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
-		})
+		}, s.quota(bounds))
 		return "image " + o.Image, err
 	})
 	if err != nil {

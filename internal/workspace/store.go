@@ -20,6 +20,7 @@ type Store interface {
 	Idempotency
 	Descriptions
 	Sealed
+	Bounds
 }
 
 // Users keeps accounts.
@@ -106,4 +107,12 @@ type Sealed interface {
 	PutSecrets(ctx context.Context, id sandbox.ID, sealed []byte) error
 	Secrets(ctx context.Context, id sandbox.ID) ([]byte, error)
 	DeleteSecrets(ctx context.Context, id sandbox.ID) error
+}
+
+// Bounds keeps what workspaces have set for their sandboxes; zero fields are not set.
+type Bounds interface {
+	WorkspaceLimits(ctx context.Context, workspaceID string) (most sandbox.Resources, sandboxes int, err error)
+	SetWorkspaceLimits(ctx context.Context, workspaceID string, most sandbox.Resources, sandboxes int) error
+	// CountSandboxes counts as a quota does: those that hold something of the host.
+	CountSandboxes(ctx context.Context, workspaceID string) (int, error)
 }

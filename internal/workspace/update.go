@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -12,8 +13,9 @@ import (
 
 // SandboxPatch is what can be changed of a sandbox; nil leaves what is there. Metadata is replaced whole.
 type SandboxPatch struct {
-	Label    *string
-	Metadata map[string]string
+	Label     *string
+	Metadata  map[string]string
+	Resources *sandbox.Resources // zero fields stay; needs manage
 }
 
 // UpdateSandbox changes one's own (needs run) or anyone's (needs manage).
@@ -32,11 +34,30 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can change this sandbox.", r.OwnerName)
 		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
 	}
+	if p.Resources != nil && !a.May(auth.SandboxesManage) {
+		what.Target = s.mask(ctx, id).hide(what.Target)
+		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "needs "+string(auth.SandboxesManage))), errNeedsManage())
+	}
 	if err := p.check(); err != nil {
 		return Sandbox{}, err
 	}
+	limits := r.Resources
+	if p.Resources != nil {
+		if limits, err = s.newResources(ctx, r, *p.Resources); err != nil {
+			return Sandbox{}, err
+		}
+	}
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		return p.words(), s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
+		detail := p.words(resourcesChange(r.Resources, limits))
+		if p.Resources != nil {
+			if _, err := s.o.Sandboxes.SetResources(ctx, r.ID, limits); err != nil {
+				return detail, err
+			}
+		}
+		if p.Label == nil && p.Metadata == nil {
+			return detail, nil
+		}
+		return detail, s.o.Store.DescribeSandbox(ctx, r.ID, p.Label, p.Metadata)
 	})
 	if err != nil {
 		return Sandbox{}, err
@@ -62,16 +83,16 @@ func (p SandboxPatch) check() error {
 }
 
 // words say for the record what changed.
-func (p SandboxPatch) words() string {
-	out := ""
+func (p SandboxPatch) words(limits string) string {
+	var out []string
 	if p.Label != nil {
-		out = "label " + *p.Label
+		out = append(out, "label "+*p.Label)
 	}
 	if p.Metadata != nil {
-		if out != "" {
-			out += "; "
-		}
-		out += "metadata"
+		out = append(out, "metadata")
 	}
-	return out
+	if limits != "" {
+		out = append(out, limits)
+	}
+	return strings.Join(out, "; ")
 }

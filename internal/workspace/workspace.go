@@ -34,8 +34,11 @@ type Options struct {
 	Terminals *term.Hub
 	Images    Images
 	Seal      *seal.Box // nil: secrets are refused
-	Log       *slog.Logger
-	Now       func() time.Time
+	// Ceilings bound every workspace, MaxSandboxes the whole installation; zero is no bound.
+	Ceilings     Limits
+	MaxSandboxes int
+	Log          *slog.Logger
+	Now          func() time.Time
 }
 
 // Images tells which root filesystems can be used.

@@ -47,7 +47,7 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 	if !spec.ID.Valid() {
 		return fmt.Errorf("create sandbox: id %q is malformed", spec.ID)
 	}
-	if res := spec.Resources; res.CPU < 0.01 || res.MemoryMB < 16 || res.DiskMB < 1 || res.PIDs < 16 {
+	if res := spec.Resources; tooSmall(res) || res.DiskMB < 1 {
 		return fmt.Errorf("create sandbox %s: resources %+v are too small to start in", spec.ID, res)
 	}
 	img, err := r.o.Images.Get(spec.Image)

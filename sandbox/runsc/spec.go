@@ -23,6 +23,9 @@ var capabilities = []string{
 
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
+// oomScore makes sandboxes the first to be killed for the host's memory; the cgroup's own limit knows nobody else.
+var oomScore = 500
+
 // ociSpec is the sandbox's config.json. Annotations stay empty: runsc takes flags from them.
 func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	host := spec.Hostname
@@ -46,6 +49,8 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 				{Type: "RLIMIT_NOFILE", Soft: 8192, Hard: 65536},
 				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
 			},
+			// When the host itself runs out of memory, a sandbox goes before the server and before what else is there.
+			OOMScoreAdj: &oomScore,
 			// sudo and su must work inside. The host's processes of a sandbox have no-new-privileges all the same.
 			NoNewPrivileges: false,
 		},
@@ -78,13 +83,14 @@ func agentArgs(spec sandbox.Spec) []string {
 	return args
 }
 
-// mounts gives every writable place in memory a size and a number of files: without them a guest fills the sentry's
-// memory with empty files. /dev cannot be given any by configuration; what is written there counts as memory, too.
+// mounts gives every writable place in memory a size. A number of files cannot be given: this runsc takes "nr_inodes" in a
+// configuration and drops it. An empty file costs about 2 KiB of the sandbox's memory, wherever it lies (the root too), so
+// the memory's limit bounds their number. /dev takes no size by configuration; what is written there counts as memory, too.
 func (r *Runtime) mounts(spec sandbox.Spec) []specs.Mount {
 	half := max(32, spec.Resources.MemoryMB/2)
-	tmpfs := func(dest, mode string, mb int64, inodes int) specs.Mount {
+	tmpfs := func(dest, mode string, mb int64) specs.Mount {
 		return specs.Mount{Destination: dest, Type: "tmpfs", Source: "tmpfs", Options: []string{
-			"nosuid", "nodev", "mode=" + mode, fmt.Sprintf("size=%dm", mb), fmt.Sprintf("nr_inodes=%d", inodes),
+			"nosuid", "nodev", "mode=" + mode, fmt.Sprintf("size=%dm", mb),
 		}}
 	}
 	return []specs.Mount{
@@ -92,10 +98,10 @@ func (r *Runtime) mounts(spec sandbox.Spec) []specs.Mount {
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-		tmpfs("/tmp", "1777", half, 65536),
-		tmpfs("/dev/shm", "1777", half, 4096),
-		tmpfs("/run", "0755", 32, 4096),
-		tmpfs("/.sandgate-run", "0700", 1, 64),
+		tmpfs("/tmp", "1777", half),
+		tmpfs("/dev/shm", "1777", half),
+		tmpfs("/run", "0755", 32),
+		tmpfs("/.sandgate-run", "0700", 1),
 		{Destination: agent.GuestPath, Type: "bind", Source: r.agent, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 }

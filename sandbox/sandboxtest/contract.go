@@ -44,6 +44,7 @@ func RunRuntime(t *testing.T, subject func(t *testing.T) Subject) {
 		"keeps several apart":                    several,
 		"hands bytes through unchanged":          bytesThrough,
 		"closes a bridge without harm to others": closesBridge,
+		"holds to other limits while it runs":    updates,
 
 		"suspends and resumes":                                 suspends,
 		"runs on when a save is refused":                       refusedSaves,

@@ -44,6 +44,7 @@ type fakeBox struct {
 	death   sandbox.Death // set before dead is closed
 	agent   *guest.Server
 	bridges map[net.Conn]bool
+	limits  sandbox.Resources
 }
 
 var _ sandbox.Runtime = (*Fake)(nil)
@@ -68,7 +69,7 @@ func (f *Fake) Create(ctx context.Context, spec sandbox.Spec, journal sandbox.Jo
 	if err := checkID(spec.ID); err != nil {
 		return err
 	}
-	b := &fakeBox{image: spec.Image, aside: make(chan struct{}), dead: make(chan struct{}), bridges: map[net.Conn]bool{}}
+	b := &fakeBox{image: spec.Image, aside: make(chan struct{}), dead: make(chan struct{}), bridges: map[net.Conn]bool{}, limits: spec.Resources}
 	f.mu.Lock()
 	if f.boxes[spec.ID] != nil {
 		f.mu.Unlock()
@@ -228,7 +229,38 @@ func (f *Fake) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, error) 
 	if f.boxes[id] == nil {
 		return sandbox.Usage{}, fault.New(fault.NotFound, "Sandbox not found")
 	}
-	return sandbox.Usage{CPUSeconds: 0.25, MemoryBytes: 14 << 20, PIDs: 20, DiskBytes: 4096}, ctx.Err()
+	return sandbox.Usage{CPUSeconds: 0.25, MemoryBytes: fakeMemory, PIDs: 20, DiskBytes: 4096}, ctx.Err()
+}
+
+// fakeMemory is what every sandbox of the fake uses.
+const fakeMemory = 14 << 20
+
+// Update implements sandbox.Runtime.
+func (f *Fake) Update(ctx context.Context, id sandbox.ID, res sandbox.Resources) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	if b == nil {
+		return fault.New(fault.NotFound, "Sandbox not found")
+	}
+	if res.MemoryMB<<20 < fakeMemory {
+		return fault.New(fault.Conflict, "The sandbox uses %d MiB of memory.", fakeMemory>>20)
+	}
+	b.limits = res
+	return ctx.Err()
+}
+
+// Limits gives what a sandbox of the fake is held to.
+func (f *Fake) Limits(id sandbox.ID) sandbox.Resources {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		return b.limits
+	}
+	return sandbox.Resources{}
 }
 
 // Free implements sandbox.Runtime.
