@@ -86,10 +86,10 @@ type attachment struct {
 	c     *Client
 	holds int // of the client, when this began
 	conn  io.ReadWriteCloser
-	stop func() bool
-	in   frameReader
-	next int64 // offset that output has to reach at least; -1 before the first
-	over bool
+	stop  func() bool
+	in    frameReader
+	next  int64 // offset that output has to reach at least; -1 before the first
+	over  bool
 
 	mu  sync.Mutex // one frame at a time
 	buf []byte

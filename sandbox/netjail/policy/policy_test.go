@@ -171,8 +171,14 @@ func TestExceptionsAdmit(t *testing.T) {
 		port  uint16
 		admit bool
 	}{
-		{"10.1.2.3", 443, true}, {"10.1.2.3", 0, true}, {"10.1.2.3", 80, false}, {"10.1.3.0", 443, false},
-		{"::ffff:10.1.2.3", 443, true}, {"fd00::1", 80, true}, {"fd00::1", 443, false}, {"fd00:0:0:1::1", 80, false},
+		{"10.1.2.3", 443, true},
+		{"10.1.2.3", 0, true},
+		{"10.1.2.3", 80, false},
+		{"10.1.3.0", 443, false},
+		{"::ffff:10.1.2.3", 443, true},
+		{"fd00::1", 80, true},
+		{"fd00::1", 443, false},
+		{"fd00:0:0:1::1", 80, false},
 	} {
 		require.Equal(t, c.admit, es.Admit(netip.MustParseAddr(c.addr), c.port), "%s %d", c.addr, c.port)
 	}
