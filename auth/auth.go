@@ -87,6 +87,8 @@ type Key struct {
 	ExpiresAt   time.Time // zero: never
 	LastUsedAt  time.Time // minute grain
 	RevokedAt   time.Time
+	SandboxID   string // made for this sandbox, dead when that is gone
+	ParentID    string // of the key that it was made by, dead when that is revoked
 }
 
 // ActorKind tells people from keys.

@@ -42,6 +42,7 @@ type fake struct {
 	lost      chan struct{} // closed: Guard's contexts end
 	changed   chan workspace.Change
 	usage     sandbox.Usage
+	created   workspace.CreateOptions // the last one
 }
 
 func newFake() *fake {
@@ -139,6 +140,9 @@ func (f *fake) CreateSandbox(_ context.Context, _ auth.Actor, o workspace.Create
 	if o.Resources.CPU > 64 {
 		return workspace.Sandbox{}, fault.Field("resources.cpu", "must be between 0.1 and 2")
 	}
+	f.mu.Lock()
+	f.created = o
+	f.mu.Unlock()
 	return workspace.Sandbox{Record: sandbox.Record{ID: sandbox.ID(sbRunning)}}, f.note("create " + o.Label + " " + o.Image + " " + o.Env["A"])
 }
 
@@ -161,6 +165,14 @@ func (f *fake) Sandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sa
 
 func (f *fake) KillSandbox(_ context.Context, _ auth.Actor, id string) error {
 	return f.note("kill " + id)
+}
+
+func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return workspace.Sandbox{}, f.note("suspend " + id)
+}
+
+func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return workspace.Sandbox{}, f.note("resume " + id)
 }
 
 func (f *fake) Usage(context.Context, auth.Actor, string) (sandbox.Usage, error) { return f.usage, nil }

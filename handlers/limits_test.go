@@ -15,6 +15,9 @@ import (
 )
 
 func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error) {
+	if p.Network != nil {
+		return workspace.Sandbox{}, f.changeNetwork(id, *p.Network)
+	}
 	if p.Resources.MemoryMB == 77 {
 		return workspace.Sandbox{}, fault.New(fault.Conflict, "The sandbox uses 412 MiB of memory now.")
 	}

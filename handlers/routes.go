@@ -73,9 +73,13 @@ func (s *Server) routes() []route {
 		{method: get, path: sb + "/events", need: read, action: "sandbox.read", run: s.sandboxEvents},
 		{method: get, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKillForm},
 		{method: post, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKill},
+		{method: post, path: sb + "/suspend", need: kill, action: "sandbox.suspend", run: s.sandboxSuspend},
+		{method: post, path: sb + "/resume", need: run, action: "sandbox.resume", run: s.sandboxResume},
 
 		{method: get, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimitsForm},
 		{method: post, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimits},
+		{method: get, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkForm},
+		{method: post, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkChange},
 
 		// its files
 		{method: get, path: sb + "/files", need: read, action: "file.list", run: s.filesPane},

@@ -27,6 +27,7 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
 		Label:  ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
 		Image:  ui.Field{Name: "image", Label: "Image"},
+		Keep:   ui.Field{Name: "persistent", Label: "Persistent", Hint: "It can be suspended: kept on disk with all that runs in it, and woken when it is used."},
 		CPU:    ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
 		Memory: ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
 		Disk:   ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
@@ -34,11 +35,16 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Cwd:    ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
 		User:   ui.Field{Name: "user", Label: "User inside", Usual: "root"},
 		Env:    ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
+		Mode:   ui.Field{Name: "mode", Label: "Network"},
+		Allow:  ui.Field{Name: "allow", Label: "List of destinations", Hint: allowHint},
+		OwnKey: ui.Field{Name: "platform_key", Label: "A key for this server inside", Hint: "NOXUS_API_KEY and NOXUS_BACKEND_URL: programs inside may then what you may, except about people and keys, until the sandbox is gone."},
 	}
-	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env} {
+	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 		f.Value = value(f.Name)
 	}
-	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Env.Value != ""
+	p.Kept = value("persistent") == "1"
+	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
+	p.Modes, p.WantsKey = v.modeChoices(sandbox.NetworkMode(p.Mode.Value)), p.OwnKey.Value == "1"
 	v.fillImages(&p)
 	return p
 }
@@ -113,10 +119,10 @@ func (s *Server) sandboxCreate(v *visit) error {
 	if sentence, fields, ok := wrongIn(err); ok {
 		p := v.newSandbox(v.FormValue)
 		p.Wrong, p.Key = sentence, sandbox.RandomID("form")
-		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env} {
-			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name])
+		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
+			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name], fields["network."+f.Name])
 		}
-		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Env.Wrong != ""
+		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Env.Wrong+p.Allow.Wrong+p.OwnKey.Wrong != ""
 		return v.renderForm(http.StatusUnprocessableEntity, p)
 	}
 	if err != nil {
@@ -131,6 +137,8 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 	o = workspace.CreateOptions{
 		Label: strings.TrimSpace(v.FormValue("label")), Image: v.FormValue("image"), Cwd: strings.TrimSpace(v.FormValue("cwd")),
 		User: strings.TrimSpace(v.FormValue("user")), IdempotencyKey: v.FormValue("idempotency_key"),
+		Persistent: v.FormValue("persistent") == "1",
+		Network:    networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
 	}
 	o.Resources = resourcesOf(v, bad)
 	for line := range strings.Lines(v.FormValue("env")) {

@@ -31,7 +31,9 @@ type Options struct {
 	PublicURL string
 	// TrustedProxies may say in X-Forwarded-For who their client is; nobody else is believed.
 	TrustedProxies []netip.Prefix
-	Now            func() time.Time // default time.Now
+	// NoNetwork says that sandboxes have none here, so that forms offer none.
+	NoNetwork bool
+	Now       func() time.Time // default time.Now
 	// Tick is how often a live page reads usage and activity again without being told of a change; default 4 s.
 	Tick time.Duration
 }

@@ -139,6 +139,7 @@ var notices = map[string]ui.Message{
 	"removed":   {Tone: ui.Ok, Text: "Removed from this workspace."},
 	"withdrawn": {Tone: ui.Ok, Text: "The invitation link works no more."},
 	"revoked":   {Tone: ui.Ok, Text: "The key works no more."},
+	"network":   {Tone: ui.Ok, Text: "The network is changed."},
 	"limits":    {Tone: ui.Ok, Text: "The limits are set."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},
 }

@@ -50,6 +50,8 @@ func notRunning(r Record) error {
 		return fault.New(fault.NotFound, "Sandbox not found")
 	case Failed:
 		return Died(r.Reason)
+	case Suspended:
+		return fault.New(fault.Conflict, "The sandbox is suspended; wake it first.").With("reason", "suspended")
 	default:
 		return fault.New(fault.Starting, "The sandbox is %s; try again in a moment.", r.Status)
 	}
@@ -75,6 +77,10 @@ func Died(reason string) error {
 
 // Explain turns a broken bridge into what really happened: it waits a little for the sandbox's death to be known.
 func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
+	if errors.Is(err, agent.ErrStopped) {
+		return fault.Wrap(err, fault.Starting, "The sandbox is stopped: somebody on the host has sent its processes a stop signal. It answers again when they are continued; it can be killed as it is.").
+			With("reason", "stopped")
+	}
 	if err == nil || !errors.Is(err, agent.ErrBridge) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}

@@ -144,7 +144,11 @@ func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
 			m.forget(b)
 			return err
 		}
-		if m.boxOf(r.ID) == b && m.o.Network != nil { // it runs on
+		if m.boxOf(r.ID) != b {
+			return nil
+		}
+		m.enforce(ctx, r) // it runs on
+		if m.o.Network != nil {
 			if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
 				m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
 			}

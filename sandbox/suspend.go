@@ -338,6 +338,14 @@ func (m *Manager) restore(ctx context.Context, r Record) (reason string, err err
 	if r.Reason == ReasonHostRestarted {
 		reason = r.Reason // what was done since the save is not there
 	}
+	release, err := m.reserveRoom(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	if r, err = m.o.Records.SandboxByID(ctx, r.ID); err != nil { // its network may have been changed while it slept
+		return "", err
+	}
 	spec, journal := specOf(r), m.journal(ctx, r.ID)
 	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
 		return "", err

@@ -96,6 +96,8 @@ type NewSandbox struct {
 	Label    ui.Field
 	Image    ui.Field
 	Images   []ui.Choice
+	Keep     ui.Field // a box to tick: persistent
+	Kept     bool
 	Building *Progress
 	CPU      ui.Field
 	Memory   ui.Field
@@ -104,6 +106,11 @@ type NewSandbox struct {
 	Cwd      ui.Field
 	User     ui.Field
 	Env      ui.Field
+	Mode     ui.Field
+	Modes    []ui.Choice
+	Allow    ui.Field
+	OwnKey   ui.Field
+	WantsKey bool
 	More     bool // open the further options: something in them is set or wrong
 	Key      string
 }

@@ -14,6 +14,7 @@ type Sandbox struct {
 	CanKill   bool
 	Running   bool
 	Side      SandboxSide
+	Network   Network
 	Activity  []ActivityLine
 	AllURL    string // the sandbox's whole activity, "" without the right to it
 	Snippet   string
@@ -25,6 +26,10 @@ type SandboxHead struct {
 	Label string
 	State ui.State
 	Story string
+	Calm  bool // Story tells of nothing bad
+	// Where the buttons lead that suspend and wake it; "" is no button.
+	SuspendURL string
+	ResumeURL  string
 }
 
 // SandboxSide is limits, use and details; live.

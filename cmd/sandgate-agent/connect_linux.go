@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 )
@@ -15,6 +17,7 @@ const (
 // connect hands its stdin and stdout to process 1 over a socket, so that no byte has to pass through here, and waits until
 // process 1 is done with them. It holds neither any longer: the end of the host's pipes is seen there.
 func connect(path string) error {
+	wake()
 	fd, err := dial(path)
 	if err != nil {
 		return err
@@ -32,6 +35,18 @@ func connect(path string) error {
 		case n == 0:
 			return nil
 		}
+	}
+}
+
+// wake sets process 1 going again when somebody inside has stopped it: no program there has a reason to.
+func wake() {
+	text, err := os.ReadFile("/proc/1/stat")
+	if err != nil {
+		return
+	}
+	// The name in parentheses may hold anything: the state is the first field after the last one.
+	if rest := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]); len(rest) > 0 && string(rest[0]) == "T" {
+		_ = syscall.Kill(1, syscall.SIGCONT)
 	}
 }
 

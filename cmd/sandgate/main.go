@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"sandgate/internal/fault"
+	"sandgate/sandbox/netjail"
 )
 
 // version is set by the Makefile (-ldflags "-X main.version=…").
@@ -70,6 +71,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(n int) { exited = n; panic(exitError(n)) }),
 		kong.Configuration(kong.JSON),
+		kong.Vars{"jail_pool": netjail.DefaultPool.String()},
 		kong.ValueFormatter(describe),
 		kong.UsageOnError(),
 	)

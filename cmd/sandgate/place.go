@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/image"
+	"sandgate/sandbox/netjail"
+	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/runsc"
 	"sandgate/sandbox/term"
 )
@@ -28,6 +32,8 @@ type place struct {
 	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
 	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
 	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
+	// SavedMB bounds what is kept of sandboxes.
+	SavedMB int64 `help:"MiB of the disk that suspended sandboxes and snapshots may take together; 0: all but a reserve." env:"SANDGATE_SAVED_MB" name:"saved-mb" default:"0" placeholder:"MB"`
 
 	bounds *bounds // of a server; nil: nothing is created
 }
@@ -131,6 +137,7 @@ type parts struct {
 	store   *store.Store
 	audit   *audit.Log
 	images  *image.Store
+	jail    *netjail.Jail    // nil where sandboxes have no network
 	manager *sandbox.Manager // nil without a runtime
 	hub     *term.Hub
 	service *workspace.Service
@@ -163,11 +170,19 @@ func (p *place) peopleLogged(e *env, logger *slog.Logger) (*parts, error) {
 	return ps, nil
 }
 
-// whole wires everything; the caller holds the lock.
-func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
+// whole wires everything; the caller holds the lock. Without settings of a jail those of the last server hold.
+func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL string) (_ *parts, err error) {
 	ps, err := p.peopleLogged(e, logger)
 	if err != nil {
 		return nil, err
+	}
+	if js == nil {
+		last, err := ps.dir.lastJail()
+		if err != nil {
+			ps.close()
+			return nil, err
+		}
+		js = &last
 	}
 	if ps.images, err = image.Open(p.Cache); err != nil {
 		ps.close()
@@ -184,29 +199,57 @@ func (p *place) whole(e *env, logger *slog.Logger) (*parts, error) {
 	} else {
 		host = runtime
 	}
-	ps.manager, err = sandbox.New(sandbox.Options{
-		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
-		OnChange: func(r sandbox.Record) { ps.service.SandboxChanged(r) }, // set below, before anything can change
-	})
-	if err != nil {
+	var told atomic.Pointer[workspace.Service] // what network and manager tell before there is a service is nobody's yet
+	if ps.jail, err = ps.openJail(*js, &told, logger); err != nil {
 		ps.close()
 		return nil, err
 	}
-	ps.hub = term.NewHub(workspace.AttachVia(ps.manager))
+	closeStore := ps.close
+	ps.close = func() {
+		if ps.jail != nil {
+			if err := ps.jail.Close(); err != nil {
+				logger.Warn("close the jail", "cause", err.Error())
+			}
+		}
+		closeStore()
+	}
 	box, err := seal.New(ps.dir.seal)
 	if err != nil {
 		ps.close()
 		return nil, err
 	}
-	ps.service, err = workspace.New(workspace.Options{
-		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Sandboxes: ps.manager, Terminals: ps.hub,
-		Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
+	so := sandbox.Options{
+		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
+		OnChange: func(r sandbox.Record) {
+			if svc := told.Load(); svc != nil {
+				svc.SandboxChanged(r)
+			}
+		},
+	}
+	wo := workspace.Options{
+		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
 		Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes,
-	})
-	if err != nil {
+	}
+	if ps.jail != nil {
+		so.Network = ps.jail
+		wo.PlatformURL = platformURL
+		wo.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, js.exceptions) }
+	}
+	if ps.manager, err = sandbox.New(so); err != nil {
 		ps.close()
 		return nil, err
 	}
+	ps.hub = term.NewHub(workspace.AttachVia(ps.manager))
+	ps.hub.WakeBy(func(ctx context.Context, id sandbox.ID) error {
+		_, err := ps.manager.Resume(ctx, id)
+		return err
+	})
+	wo.Sandboxes, wo.Terminals = ps.manager, ps.hub
+	if ps.service, err = workspace.New(wo); err != nil {
+		ps.close()
+		return nil, err
+	}
+	told.Store(ps.service)
 	return ps, nil
 }
 
@@ -222,6 +265,7 @@ func (p *place) runtime(e *env, ps *parts, logger *slog.Logger) (*runsc.Runtime,
 	}
 	return runsc.New(runsc.Options{
 		Binary: binary, AgentBinary: agentPath, Images: ps.images, DataDir: ps.dir.path, Inst: ps.dir.inst, Log: logger,
+		MaxSaves: p.SavedMB << 20,
 	})
 }
 

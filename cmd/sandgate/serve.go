@@ -23,6 +23,7 @@ import (
 
 type serveCmd struct {
 	place          `embed:""`
+	jailFlags      `embed:""`
 	Listen         string   `help:"Address to listen on; port 0 picks one." env:"SANDGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	PublicURL      string   `help:"URL under which people and sandboxes reach this server; default: the listener's." env:"SANDGATE_PUBLIC_URL" placeholder:"URL"`
 	Hosts          []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
@@ -50,13 +51,15 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	c.place.bounds = &c.bounds
-	ps, release, err := c.lockedWhole(e, logger)
+	dir, err := c.open()
+	if err != nil {
+		return err
+	}
+	release, err := dir.lock()
 	if err != nil {
 		return err
 	}
 	defer release()
-	defer ps.close()
-
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -66,7 +69,28 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	handler, err := c.handler(e.ctx, ps, public, listener.Addr(), logger)
+	in, err := insideOf(public)
+	if err != nil {
+		return err
+	}
+	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow, Port: in.port}
+	if err := js.read(); err != nil {
+		return err
+	}
+	ps, err := c.whole(e, logger, &js, in.url())
+	if err != nil {
+		return err
+	}
+	defer ps.close()
+	if err := ps.keepJail(e.ctx, js); err != nil {
+		return err
+	}
+	inner, err := ps.listenInside(e.ctx, in)
+	if err != nil {
+		return err
+	}
+	defer inner.close()
+	handler, err := c.handler(e.ctx, ps, public, in, js, listener.Addr(), logger)
 	if err != nil {
 		return err
 	}
@@ -79,6 +103,10 @@ func (c *serveCmd) Run(e *env) error {
 	life, stop := context.WithCancel(e.ctx)
 	defer stop()
 	background := c.background(life, ps, logger)
+	names, err := ps.answerNames(life, inner, in, js, logger)
+	if err != nil {
+		return err
+	}
 	control, err := ps.serveControl(life, logger)
 	if err != nil {
 		return err
@@ -87,8 +115,11 @@ func (c *serveCmd) Run(e *env) error {
 		Handler: handler, ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
-	failed := make(chan error, 1)
+	failed := make(chan error, 2)
 	go func() { failed <- server.Serve(listener) }() // ends with Shutdown or Close below
+	if inner.platform != nil {
+		go func() { failed <- server.Serve(inner.platform) }()
+	}
 	if err := c.greet(e, ps, public, listener.Addr()); err != nil {
 		return err
 	}
@@ -104,6 +135,7 @@ func (c *serveCmd) Run(e *env) error {
 	if serr := server.Shutdown(ctx); serr != nil { // streams that do not end by themselves
 		_ = server.Close()
 	}
+	names()
 	control()
 	background()
 	ps.manager.Close()
@@ -120,7 +152,7 @@ func (c *serveCmd) logger(e *env) *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.stderr, nil))
 }
 
-// lockedWhole wires everything under the data directory's lock.
+// lockedWhole wires everything under the data directory's lock, for commands.
 func (p *place) lockedWhole(e *env, logger *slog.Logger) (*parts, func(), error) {
 	dir, err := p.open()
 	if err != nil {
@@ -130,7 +162,7 @@ func (p *place) lockedWhole(e *env, logger *slog.Logger) (*parts, func(), error)
 	if err != nil {
 		return nil, nil, err
 	}
-	ps, err := p.whole(e, logger)
+	ps, err := p.whole(e, logger, nil, "")
 	if err != nil {
 		release()
 		return nil, nil, err
@@ -154,8 +186,12 @@ func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
 	return u, nil
 }
 
-func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
-	names, err := webhost.New(webhost.Options{Listen: addr.String(), PublicURL: public.String(), Hosts: c.Hosts})
+func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in inside, js jailSettings, addr net.Addr, logger *slog.Logger) (http.Handler, error) {
+	hosts := c.Hosts
+	if ps.jail != nil {
+		hosts = append([]string{in.host()}, hosts...)
+	}
+	names, err := webhost.New(webhost.Options{Listen: addr.String(), PublicURL: public.String(), Hosts: hosts})
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +199,9 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, add
 	for i, p := range c.TrustedProxies {
 		if proxies[i], err = netip.ParsePrefix(p); err != nil {
 			return nil, fmt.Errorf("--trusted-proxies: %w", err)
+		}
+		if js.pool.IsValid() && proxies[i].Overlaps(js.pool) {
+			return nil, fmt.Errorf("--trusted-proxies: %s holds addresses of sandboxes (%s), which may not be believed; choose another --jail-pool", p, js.pool)
 		}
 	}
 	if c.RateLimit < 0 || c.RateLimit > 0 && c.RateLimit < 0.1 || c.OpenCalls < 0 {
@@ -182,7 +221,7 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, add
 	web, err := handlers.New(handlers.Options{
 		Service: ps.service, Images: imageStates{ps.images}, Names: names, Log: logger, API: rest, MCP: models,
 		Sessions:  session.New(session.Options{Records: ps.store, Secure: public.Scheme == "https", Address: handlers.ClientIP}),
-		PublicURL: public.String(), TrustedProxies: proxies,
+		PublicURL: public.String(), TrustedProxies: proxies, NoNetwork: ps.jail == nil,
 	})
 	if err != nil {
 		return nil, err

@@ -193,7 +193,9 @@ func (s *server) unpack(c echo.Context) error {
 	if err := refuseApprovalID(c); err != nil {
 		return err
 	}
-	u, err := s.svc.UnpackFiles(r.Context(), actor(c), c.Param("id"), p, format, r.Body, r.ContentLength)
+	// Any pace will do, as long as something comes: unpacking many files inside takes longer than any one of them to arrive.
+	in := &patient{r: r.Body, rc: http.NewResponseController(c.Response().Writer), step: 1, patience: s.patience}
+	u, err := s.svc.UnpackFiles(r.Context(), actor(c), c.Param("id"), p, format, in, r.ContentLength)
 	if err != nil {
 		return err
 	}

@@ -155,6 +155,7 @@ func (s *server) patchSandbox(c echo.Context) error {
 			p.Metadata = map[string]string{}
 		}
 	}
+	p.Network = o.newNetwork("network")
 	if o.has("resources") {
 		r := o.resources("resources")
 		p.Resources = &r

@@ -116,8 +116,8 @@ func TestDocumentAndPageNeedNoKey(t *testing.T) {
 
 // samples are a query and a body that a call takes; for those that need one.
 var samples = map[string]struct{ query, body string }{
-	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"persistent":false}`},
-	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"}}`},
+	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"network":{"mode":"allow-list","allow":["example.org"]},"platform_key":true,"persistent":false}`},
+	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"},"network":{"mode":"none"}}`},
 	"PUT /v1/limits":                             {"", `{"memory_mb":2048,"sandboxes":50}`},
 	"GET /v1/sandboxes/:id/metrics/history":      {"?since=2026-01-02T03:04:05Z", ""},
 	"GET /v1/sandboxes/:id/metrics/stream":       {"?interval=60", ""},

@@ -102,8 +102,17 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id":    {tag: "sandboxes", summary: "Describe a sandbox", answers: ok[sandboxBody]("The sandbox.")},
 	"DELETE /v1/sandboxes/:id": {tag: "sandboxes", summary: "Kill a sandbox", about: "Its files go with it. A success for one that is gone already. sandboxes:run kills one's own, sandboxes:manage anyone's.", answers: ok[doneBody]("It is gone.")},
 	"PATCH /v1/sandboxes/:id": {
-		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label and metadata of one's own sandbox, sandboxes:manage everything of anyone's. Limits hold at once; one below what is in use is refused, and nothing is killed.",
+		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label and metadata of one's own sandbox and narrows its network, sandboxes:manage changes everything of anyone's. Limits and network hold at once; a limit below what is in use is refused, and nothing is killed.",
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+
+	"POST /v1/sandboxes/:id/suspend": {
+		tag: "sandboxes", summary: "Suspend a sandbox", about: "A persistent one: memory, processes and files go to the host's disk, and any call that needs them wakes it. sandboxes:run suspends one's own, sandboxes:manage anyone's.",
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+	"POST /v1/sandboxes/:id/resume": {
+		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
 
 	"GET /v1/limits": {tag: "sandboxes", summary: "Read the workspace's limits", answers: ok[workspaceLimitsBody]("What holds, and why.")},

@@ -26,6 +26,7 @@ import (
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
 )
@@ -44,6 +45,8 @@ var allowed = map[string][5]int{
 	"GET /v1/sandboxes/:id":                      {200, 200, 200, 200, 404},
 	"DELETE /v1/sandboxes/:id":                   {403, 403, 200, 200, 404}, // run kills only its own: see below
 	"PATCH /v1/sandboxes/:id":                    {403, 403, 200, 200, 404}, // likewise
+	"POST /v1/sandboxes/:id/suspend":             {403, 403, 409, 409, 404}, // likewise; this one is not persistent
+	"POST /v1/sandboxes/:id/resume":              {403, 200, 403, 403, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},
 	"PUT /v1/limits":                             {403, 403, 403, 200, 200},
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},
@@ -137,6 +140,8 @@ func newTown(t *testing.T) *town {
 	require.NoError(t, err)
 	w.svc, err = workspace.New(workspace.Options{
 		Store: st, Seal: box, Audit: log, Gate: approval.Open{}, Sandboxes: manager, Terminals: term.NewHub(workspace.AttachVia(manager)), Images: oneImage{}, Now: w.clock,
+		PlatformURL:  "http://sandgate.internal",
+		CheckNetwork: func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) },
 	})
 	require.NoError(t, err)
 	w.people(t)

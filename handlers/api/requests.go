@@ -14,8 +14,8 @@ type createRequest struct {
 	Env           map[string]string `json:"env,omitempty" maxProperties:"128" doc:"Environment variables of every command and terminal."`
 	Resources     *resourcesRequest `json:"resources,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Pairs of your own; keys up to 64 characters, values up to 256."`
-	Persistent    bool              `json:"persistent,omitempty" doc:"Only false in this version."`
-	PlatformKey   bool              `json:"platform_key,omitempty" doc:"Only false in this version."`
+	Persistent    bool              `json:"persistent,omitempty" doc:"It can be suspended: kept on disk, and woken by the next call."`
+	PlatformKey   bool              `json:"platform_key,omitempty" doc:"NOXUS_API_KEY and NOXUS_BACKEND_URL inside: a key of the caller's rights, for the sandbox's life."`
 	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Only true in this version."`
 	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`
 	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" doc:"Only null in this version."`
@@ -42,8 +42,8 @@ type limitsRequest struct {
 }
 
 type networkRequest struct {
-	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"Only none in this version."`
-	Allow []string `json:"allow,omitempty" doc:"Only empty in this version."`
+	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"public unless given: every public address, and nothing of the host's own networks."`
+	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"For allow-list: names (example.org, *.example.org) and IPv4 networks (1.2.3.0/24), each with an optional port (:443)."`
 }
 
 type approvalRequest struct {
@@ -59,6 +59,13 @@ type patchRequest struct {
 	Label     string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
 	Metadata  map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
 	Resources *resourcesRequest `json:"resources,omitempty" doc:"What is not named stays. disk_mb cannot be changed. Needs sandboxes:manage."`
+	Network   *networkChange    `json:"network,omitempty"`
+}
+
+// networkChange replaces a sandbox's network.
+type networkChange struct {
+	Mode  string   `json:"mode" enum:"none,public,allow-list" doc:"In force at once. To reach more than before needs sandboxes:manage; less, sandboxes:run and one's own sandbox."`
+	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"As when it is created; empty unless given."`
 }
 
 // commandRequest is the body of POST …/commands.

@@ -68,10 +68,10 @@ type approvalBody struct {
 func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
-		Label: orNull(s.Label), Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
+		Label: orNull(s.Label), Persistent: s.Persistent, Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
 		Idle:      idleBody{Since: stamp(s.LastActivity), AliveBecause: []string{}, Action: "none"},
 		Resources: s.Resources,
-		Network:   networkBody{Mode: "none", Allow: []string{}},
+		Network:   toNetwork(s.Network),
 		Approval:  approvalBody{Command: "allow", Write: "allow", Terminal: "allow", Network: "allow", Port: "allow"},
 		Metadata:  s.Metadata,
 	}
@@ -88,15 +88,18 @@ func (s *server) createSandbox(c echo.Context) error {
 		return err
 	}
 	opts := workspace.CreateOptions{
-		Label:     o.line("label", maxLabel),
-		Image:     o.line("image", 128),
-		Cwd:       string(o.path("cwd", false)),
-		User:      o.word("user", maxUser),
-		Env:       o.environment("env"),
-		Secrets:   o.environment("secrets"),
-		Metadata:  o.texts("metadata", maxMetadata, 256, 1024),
-		Resources: o.resources("resources"),
+		Label:      o.line("label", maxLabel),
+		Persistent: o.flag("persistent", false),
+		Image:      o.line("image", 128),
+		Cwd:        string(o.path("cwd", false)),
+		User:       o.word("user", maxUser),
+		Env:        o.environment("env"),
+		Secrets:    o.environment("secrets"),
+		Metadata:   o.texts("metadata", maxMetadata, 256, 1024),
+		Resources:  o.resources("resources"),
 	}
+	opts.Network = o.network("network")
+	opts.PlatformKey = o.flag("platform_key", false)
 	o.notYet()
 	opts.IdempotencyKey = idempotencyKey(c, o)
 	if err := o.check(); err != nil {
@@ -126,25 +129,12 @@ func (o *object) resources(name string) sandbox.Resources {
 
 // notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
 func (o *object) notYet() {
-	for _, name := range []string{"persistent", "platform_key"} {
-		if o.flag(name, false) {
-			o.fail(name, later)
-		}
-	}
 	if !o.flag("keep_while_busy", true) {
 		o.fail("keep_while_busy", later)
 	}
 	for _, name := range []string{"idle_timeout", "max_lifetime", "snapshot_id"} {
 		if o.has(name) {
 			o.fail(name, later)
-		}
-	}
-	if n := o.nested("network"); n != nil {
-		if mode := n.oneOf("mode", "none", "none", "public", "allow-list"); mode != "none" {
-			n.fail("mode", later+": none is the only mode")
-		}
-		if v, ok := n.get("allow"); ok && strings.Join(strings.Fields(string(v)), "") != "[]" {
-			n.fail("allow", later)
 		}
 	}
 	if n := o.nested("approval"); n != nil {

@@ -47,8 +47,8 @@ func TestSandboxesAsTheOfficialClientReadsThem(t *testing.T) {
 func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 	b := start(t)
 	got := b.do("POST", "/v1/sandboxes", `{"label":"é","image":"base","cwd":"/srv","user":"nobody","env":{"A":"b"},"metadata":{"team":"x"},
-		"resources":{"cpu":0.5,"memory_mb":256},"network":{"mode":"none","allow":[]},"approval":{"command":"allow"},"secrets":{"TOKEN":"hunter2"},
-		"platform_key":false,"idle_timeout":null,"max_lifetime":null,"keep_while_busy":true,"snapshot_id":null}`, "Idempotency-Key", "k1")
+		"resources":{"cpu":0.5,"memory_mb":256},"network":{"mode":"allow-list","allow":["example.org:443"]},"approval":{"command":"allow"},"secrets":{"TOKEN":"hunter2"},
+		"platform_key":true,"idle_timeout":null,"max_lifetime":null,"keep_while_busy":true,"snapshot_id":null}`, "Idempotency-Key", "k1")
 	require.Equal(t, 200, got.status, got.body)
 	o := b.f.created[0]
 	assert.Equal(t, "/srv", o.Cwd)
@@ -57,6 +57,8 @@ func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 	assert.Equal(t, map[string]string{"team": "x"}, o.Metadata)
 	assert.Equal(t, sandbox.Resources{CPU: 0.5, MemoryMB: 256}, o.Resources)
 	assert.Equal(t, "k1", o.IdempotencyKey)
+	assert.Equal(t, sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowList, Allow: []string{"example.org:443"}}, o.Network)
+	assert.True(t, o.PlatformKey)
 	assert.Equal(t, map[string]string{"TOKEN": "hunter2"}, o.Secrets)
 	assert.NotContains(t, got.body+b.log.String(), "hunter2")
 }
@@ -64,32 +66,34 @@ func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 func TestCreateRefusesWhatItWouldIgnore(t *testing.T) {
 	b := start(t)
 	for body, field := range map[string]string{
-		`{"persistent":true}`:                          "persistent",
-		`{"platform_key":true}`:                        "platform_key",
-		`{"secrets":{"T":1}}`:                          "secrets",
-		`{"idle_timeout":900}`:                         "idle_timeout",
-		`{"max_lifetime":86400}`:                       "max_lifetime",
-		`{"keep_while_busy":false}`:                    "keep_while_busy",
-		`{"snapshot_id":"snapx"}`:                      "snapshot_id",
-		`{"network":{"mode":"public"}}`:                "network.mode",
-		`{"network":{"mode":"none","allow":["a:1"]}}`:  "network.allow",
-		`{"network":{"mood":"none"}}`:                  "network.mood",
-		`{"approval":{"command":"ask"}}`:               "approval.command",
-		`{"approval":{"port":"deny"}}`:                 "approval.port",
-		`{"resources":{"cpu":0}}`:                      "resources.cpu",
-		`{"resources":{"cpu":"1"}}`:                    "resources.cpu",
-		`{"resources":{"pids":-1}}`:                    "resources.pids",
-		`{"resources":[]}`:                             "resources",
-		`{"label":7}`:                                  "label",
-		`{"label":"a\u0000b"}`:                         "label",
-		`{"label":"` + strings.Repeat("x", 201) + `"}`: "label",
-		`{"env":{"A":1}}`:                              "env",
-		`{"env":{"A":"\u0000"}}`:                       "env",
-		`{"cwd":"work"}`:                               "cwd",
-		`{"Label":"x"}`:                                "Label",
-		`{"lable":"x"}`:                                "lable",
-		`[]`:                                           "body",
-		`null`:                                         "body",
+		`{"platform_key":"yes"}`:                                        "platform_key",
+		`{"secrets":{"T":1}}`:                                           "secrets",
+		`{"idle_timeout":900}`:                                          "idle_timeout",
+		`{"max_lifetime":86400}`:                                        "max_lifetime",
+		`{"keep_while_busy":false}`:                                     "keep_while_busy",
+		`{"snapshot_id":"snapx"}`:                                       "snapshot_id",
+		`{"network":{"mode":"open"}}`:                                   "network.mode",
+		`{"network":{"allow":"a.example"}}`:                             "network.allow",
+		`{"network":{"allow":[7]}}`:                                     "network.allow",
+		`{"network":{"allow":["` + strings.Repeat("a", 301) + `"]}}`:    "network.allow",
+		`{"network":{"allow":["a"` + strings.Repeat(`,"a"`, 64) + `]}}`: "network.allow",
+		`{"network":{"mood":"none"}}`:                                   "network.mood",
+		`{"approval":{"command":"ask"}}`:                                "approval.command",
+		`{"approval":{"port":"deny"}}`:                                  "approval.port",
+		`{"resources":{"cpu":0}}`:                                       "resources.cpu",
+		`{"resources":{"cpu":"1"}}`:                                     "resources.cpu",
+		`{"resources":{"pids":-1}}`:                                     "resources.pids",
+		`{"resources":[]}`:                                              "resources",
+		`{"label":7}`:                                                   "label",
+		`{"label":"a\u0000b"}`:                                          "label",
+		`{"label":"` + strings.Repeat("x", 201) + `"}`:                  "label",
+		`{"env":{"A":1}}`:                                               "env",
+		`{"env":{"A":"\u0000"}}`:                                        "env",
+		`{"cwd":"work"}`:                                                "cwd",
+		`{"Label":"x"}`:                                                 "Label",
+		`{"lable":"x"}`:                                                 "lable",
+		`[]`:                                                            "body",
+		`null`:                                                          "body",
 	} {
 		got := b.do("POST", "/v1/sandboxes", body)
 		assert.Equal(t, 422, got.status, body)
@@ -291,7 +295,7 @@ func TestMethodsAndPathsThatAreNotThere(t *testing.T) {
 		{"GET", "/v1/none", 404},
 		{"GET", "/v1/sandboxes/" + knownID + "/metrics/none", 404},
 		{"POST", "/v1/sandboxes/" + knownID + "/keepalive", 404},
-		{"POST", "/v1/sandboxes/" + knownID + "/suspend", 404},
+		{"POST", "/v1/sandboxes/" + knownID + "/nap", 404},
 		{"PUT", "/v1/sandboxes", 405},
 		{"PUT", "/v1/sandboxes/" + knownID, 405},
 		{"OPTIONS", "/v1/sandboxes", 405},

@@ -165,23 +165,28 @@ func TestPatch(t *testing.T) {
 	require.Equal(t, 200, b.do("PATCH", onePath, `{"metadata":null}`).status)
 	assert.Nil(t, b.f.patch.Label)
 	assert.Equal(t, map[string]string{}, b.f.patch.Metadata)
+	require.Equal(t, 200, b.do("PATCH", onePath, `{"network":{"mode":"allow-list","allow":["a.example"]}}`).status)
+	assert.Equal(t, &sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowList, Allow: []string{"a.example"}}, b.f.patch.Network)
+	assert.Nil(t, b.f.patch.Label)
 	require.Equal(t, 200, b.do("PATCH", onePath, `{"resources":{"memory_mb":2048}}`).status)
 	assert.Equal(t, &sandbox.Resources{MemoryMB: 2048}, b.f.patch.Resources)
 	for body, field := range map[string]string{
-		`{}`:                       "body",
-		``:                         "body",
-		`{"label":7}`:              "label",
-		`{"label":"a\u0000"}`:      "label",
-		`{"metadata":{"a":1}}`:     "metadata",
-		`{"metadata":[]}`:          "metadata",
-		`{"idle_timeout":900}`:     "idle_timeout",
-		`{"max_lifetime":1}`:       "max_lifetime",
-		`{"resources":{"cpu":-1}}`: "resources.cpu",
-		`{"resources":{"gpu":1}}`:  "resources.gpu",
-		`{"resources":7}`:          "resources",
-		`{"network":{}}`:           "network",
-		`{"approval":{}}`:          "approval",
-		`{"image":"other"}`:        "image",
+		`{}`:                          "body",
+		``:                            "body",
+		`{"label":7}`:                 "label",
+		`{"label":"a\u0000"}`:         "label",
+		`{"metadata":{"a":1}}`:        "metadata",
+		`{"metadata":[]}`:             "metadata",
+		`{"idle_timeout":900}`:        "idle_timeout",
+		`{"max_lifetime":1}`:          "max_lifetime",
+		`{"resources":{"cpu":-1}}`:    "resources.cpu",
+		`{"resources":{"gpu":1}}`:     "resources.gpu",
+		`{"resources":7}`:             "resources",
+		`{"network":{}}`:              "network.mode",
+		`{"network":null}`:            "network.mode",
+		`{"network":{"mode":"open"}}`: "network.mode",
+		`{"approval":{}}`:             "approval",
+		`{"image":"other"}`:           "image",
 	} {
 		assertError(t, b.do("PATCH", onePath, body), "invalid", field)
 	}

@@ -25,7 +25,7 @@ var own = map[string][]string{
 	"sandbox/netjail":          {"internal/fault", "sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
 	"sandbox/netjail/prefix":   {}, // one table for the filter and for Go
 	"sandbox/netjail/policy":   {"internal/fault", "sandbox", "sandbox/netjail/prefix"},
-	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy"},
+	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},

@@ -7,12 +7,16 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/fault"
+	"sandgate/sandbox"
 )
 
 const keyColumns = `k.id, k.workspace_id, k.name, coalesce(k.owner_id, ''), coalesce(o.email, ''), k.permissions, k.prefix, k.hash,
-	k.created_at, k.expires_at, k.last_used_at, k.revoked_at`
+	k.created_at, k.expires_at, k.last_used_at, k.sandbox_id, k.parent_id,
+	CASE WHEN k.revoked_at = 0 AND k.sandbox_id <> '' AND coalesce(b.status, 'gone') = 'gone' THEN coalesce(b.ended_at, k.created_at)
+		ELSE k.revoked_at END`
 
-const keyTables = `api_keys k LEFT JOIN users o ON o.id = k.owner_id`
+// A key made for a sandbox is dead while that is not there, whether or not somebody came to revoke it.
+const keyTables = `api_keys k LEFT JOIN users o ON o.id = k.owner_id LEFT JOIN sandboxes b ON b.id = k.sandbox_id`
 
 func keyDest(k *auth.Key) []any {
 	return []any{
@@ -22,6 +26,7 @@ func keyDest(k *auth.Key) []any {
 		timeColumn{&k.CreatedAt},
 		timeColumn{&k.ExpiresAt},
 		timeColumn{&k.LastUsedAt},
+		&k.SandboxID, &k.ParentID,
 		timeColumn{&k.RevokedAt},
 	}
 }
@@ -36,9 +41,11 @@ func (s *Store) InsertKey(ctx context.Context, k auth.Key) error {
 	return s.write(ctx, "insert key", func(tx *sql.Tx) error {
 		owner := sql.NullString{String: k.OwnerID, Valid: k.OwnerID != ""}
 		res, err := tx.ExecContext(ctx, `INSERT INTO api_keys
-			(id, workspace_id, name, owner_id, permissions, prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+			(id, workspace_id, name, owner_id, permissions, prefix, hash, created_at, expires_at, sandbox_id, parent_id)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (prefix) DO NOTHING`,
-			k.ID, k.WorkspaceID, k.Name, owner, k.Permissions.String(), k.Prefix, k.Hash, micros(k.CreatedAt), micros(k.ExpiresAt))
+			k.ID, k.WorkspaceID, k.Name, owner, k.Permissions.String(), k.Prefix, k.Hash, micros(k.CreatedAt), micros(k.ExpiresAt),
+			k.SandboxID, k.ParentID)
 		if err != nil {
 			return err
 		}
@@ -92,12 +99,33 @@ func (s *Store) CountKeys(ctx context.Context, workspaceID string) (n int, err e
 	return n, one(err, "count keys", "Key")
 }
 
-// RevokeKey ends a key of a workspace; one that is revoked already stays as it is.
+// withOffspring names the keys of a condition and all that were made by them, or by those.
+func withOffspring(condition string) string {
+	return `WITH RECURSIVE tree (id) AS (
+		SELECT id FROM api_keys WHERE ` + condition + `
+		UNION SELECT k.id FROM api_keys k JOIN tree t ON k.parent_id = t.id WHERE k.parent_id <> '')
+	UPDATE api_keys SET revoked_at = CASE revoked_at WHEN 0 THEN ? ELSE revoked_at END WHERE id IN (SELECT id FROM tree)`
+}
+
+// RevokeKey ends a key of a workspace, with those that it made; one that is revoked already stays as it is.
 func (s *Store) RevokeKey(ctx context.Context, workspaceID, id string, at time.Time) error {
 	return s.write(ctx, "revoke key", func(tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, `UPDATE api_keys SET revoked_at = CASE revoked_at WHEN 0 THEN ? ELSE revoked_at END
-			WHERE workspace_id = ? AND id = ?`, micros(at), workspaceID, id)
+		res, err := tx.ExecContext(ctx, withOffspring(`workspace_id = ? AND id = ?`), workspaceID, id, micros(at))
 		return some(res, err, "Key")
+	})
+}
+
+// RevokeSandboxKeys ends the keys that were made for a sandbox, with those that they made, and gives the former.
+func (s *Store) RevokeSandboxKeys(ctx context.Context, id sandbox.ID, at time.Time) ([]auth.Key, error) {
+	const open = `k.sandbox_id = ? AND k.sandbox_id <> '' AND k.revoked_at = 0`
+	rows, err := s.ro.QueryContext(ctx, `SELECT `+keyColumns+` FROM `+keyTables+` WHERE `+open, id)
+	keys, err := collect(rows, err, "list keys of a sandbox", scanKey)
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	return keys, s.write(ctx, "revoke keys of a sandbox", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, withOffspring(`sandbox_id = ? AND sandbox_id <> ''`), id, micros(at))
+		return err
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
 )
@@ -25,6 +26,7 @@ import (
 type world struct {
 	*house
 	manager *sandbox.Manager
+	network *sandboxtest.FakeNetwork
 	ann     auth.Actor // the first administrator; has all rights
 	bob     auth.Actor // a viewer, no administrator of the installation
 	tmp     string
@@ -49,7 +51,7 @@ func newWorld(t *testing.T) *world {
 // newWorldWith has further options.
 func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
 	t.Helper()
-	w := &world{tmp: t.TempDir()}
+	w := &world{tmp: t.TempDir(), network: &sandboxtest.FakeNetwork{}}
 	me, err := user.Current()
 	require.NoError(t, err)
 	w.user = me.Username
@@ -58,9 +60,11 @@ func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
 		records, ok := o.Store.(sandbox.Records)
 		require.True(t, ok)
 		var err error
-		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Now: o.Now, OnChange: w.changed})
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Network: w.network, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
 		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		o.PlatformURL = "http://sandgate.internal"
+		o.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) }
 		more(o)
 	})
 	w.ann = w.setup(t, true)
@@ -89,6 +93,14 @@ func (w *world) forwardChanges() { w.forward.Store(true) }
 func (w *world) newSandbox(t *testing.T) string {
 	t.Helper()
 	made, err := w.CreateSandbox(context.Background(), w.ann, workspace.CreateOptions{Label: "box", Cwd: w.tmp, User: w.user})
+	require.NoError(t, err)
+	return string(made.ID)
+}
+
+// newPersistent makes one that can be suspended, owned by ann.
+func (w *world) newPersistent(t *testing.T) string {
+	t.Helper()
+	made, err := w.CreateSandbox(context.Background(), w.ann, workspace.CreateOptions{Label: "box", Cwd: w.tmp, User: w.user, Persistent: true})
 	require.NoError(t, err)
 	return string(made.ID)
 }

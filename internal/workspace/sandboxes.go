@@ -16,6 +16,7 @@ import (
 // CreateOptions are the contract's create body, as far as their parts have landed. Zero values take the defaults.
 type CreateOptions struct {
 	Label          string
+	Persistent     bool
 	Image          string
 	Cwd            string
 	User           string
@@ -23,6 +24,8 @@ type CreateOptions struct {
 	Secrets        map[string]string // given to processes like Env, and shown nowhere
 	Metadata       map[string]string
 	Resources      sandbox.Resources // zero fields: defaults
+	Network        sandbox.NetworkPolicy
+	PlatformKey    bool // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
 	IdempotencyKey string
 }
 
@@ -47,8 +50,14 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := o.check(bounds); err != nil {
 		return Sandbox{}, err
 	}
+	if err := s.checkNetwork(&o.Network); err != nil {
+		return Sandbox{}, err
+	}
 	if len(o.Secrets) > 0 && s.o.Seal == nil {
 		return Sandbox{}, fault.Field("secrets", "cannot be kept by this installation")
+	}
+	if err := s.checkPlatformKey(o); err != nil {
+		return Sandbox{}, err
 	}
 	if err := s.imageReady(o.Image); err != nil {
 		return Sandbox{}, err
@@ -61,6 +70,14 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	what.Target = maskOf(o.Secrets).hide(what.Target)
 	var made sandbox.Record
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		words := "image " + o.Image + "; " + networkWords(o.Network)
+		if o.PlatformKey {
+			prefix, err := s.addPlatformKey(ctx, a, id, &o)
+			if err != nil {
+				return words, err
+			}
+			words += "; key " + prefix
+		}
 		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
 			return "", err
 		}
@@ -68,12 +85,14 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
-			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
+			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources, Persistent: o.Persistent,
+			Network: o.Network,
 		}, s.quota(bounds))
-		return "image " + o.Image, err
+		return words, err
 	})
 	if err != nil {
 		s.forgetSecrets(id)
+		s.endPlatformKey(id)
 		s.releaseCreate(ctx, a, o)
 		return Sandbox{}, err
 	}
@@ -173,6 +192,8 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		if err := s.o.Audit.Note(context.Background(), e); err != nil {
 			s.o.Log.Error("record a death", "sandbox", string(r.ID), "cause", err.Error())
 		}
+	case sandbox.Running:
+		s.o.Terminals.Awake(r.ID)
 	case sandbox.Stopping, sandbox.Gone:
 		s.o.Terminals.Drop(r.ID, "The sandbox was killed.")
 	}
@@ -182,7 +203,9 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 	})
 	if r.Status == sandbox.Gone {
 		s.forgetSecrets(r.ID)
+		s.endPlatformKey(r.ID)
 		s.meters.forget(r.ID)
+		s.closeDenied(r.ID, true)
 	}
 }
 

@@ -76,7 +76,10 @@ type Keys interface {
 	KeyByID(ctx context.Context, id string) (auth.KeyHolder, error)
 	Keys(ctx context.Context, workspaceID, ownerID string) ([]auth.Key, error)
 	CountKeys(ctx context.Context, workspaceID string) (int, error)
+	// RevokeKey also ends the keys that this one made.
 	RevokeKey(ctx context.Context, workspaceID, id string, at time.Time) error
+	// RevokeSandboxKeys ends those that were made for a sandbox, and gives them.
+	RevokeSandboxKeys(ctx context.Context, id sandbox.ID, at time.Time) ([]auth.Key, error)
 	TouchKey(ctx context.Context, id string, at time.Time) error
 }
 

@@ -15,7 +15,8 @@ import (
 type SandboxPatch struct {
 	Label     *string
 	Metadata  map[string]string
-	Resources *sandbox.Resources // zero fields stay; needs manage
+	Resources *sandbox.Resources     // zero fields stay; needs manage
+	Network   *sandbox.NetworkPolicy // more than there is needs manage
 }
 
 // UpdateSandbox changes one's own (needs run) or anyone's (needs manage).
@@ -41,6 +42,14 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 	if err := p.check(); err != nil {
 		return Sandbox{}, err
 	}
+	if p.Network != nil {
+		if err := s.checkNetwork(p.Network); err != nil {
+			return Sandbox{}, err
+		}
+		if err := s.mayNetwork(ctx, a, what, *p.Network, r.Network); err != nil {
+			return Sandbox{}, err
+		}
+	}
 	limits := r.Resources
 	if p.Resources != nil {
 		if limits, err = s.newResources(ctx, r, *p.Resources); err != nil {
@@ -51,6 +60,11 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 		detail := p.words(resourcesChange(r.Resources, limits))
 		if p.Resources != nil {
 			if _, err := s.o.Sandboxes.SetResources(ctx, r.ID, limits); err != nil {
+				return detail, err
+			}
+		}
+		if p.Network != nil {
+			if err := s.o.Sandboxes.ChangeNetwork(ctx, r.ID, *p.Network); err != nil {
 				return detail, err
 			}
 		}
@@ -90,6 +104,9 @@ func (p SandboxPatch) words(limits string) string {
 	}
 	if p.Metadata != nil {
 		out = append(out, "metadata")
+	}
+	if p.Network != nil {
+		out = append(out, networkWords(*p.Network))
 	}
 	if limits != "" {
 		out = append(out, limits)

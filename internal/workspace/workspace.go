@@ -16,12 +16,13 @@ import (
 
 // Service is the one door to everything. Safe for concurrent use.
 type Service struct {
-	o      Options
-	feed   feed
-	events events
-	people people
-	meters meters
-	vault  vault
+	o       Options
+	feed    feed
+	events  events
+	people  people
+	meters  meters
+	denials denials
+	vault   vault
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images
@@ -34,6 +35,11 @@ type Options struct {
 	Terminals *term.Hub
 	Images    Images
 	Seal      *seal.Box // nil: secrets are refused
+	// CheckNetwork gives the canonical form of a network policy with its defaults, or an Invalid fault that names the field.
+	// nil: sandboxes have no network, and other modes than none are refused.
+	CheckNetwork func(sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error)
+	// PlatformURL is where sandboxes reach this server from inside; "": they do not, and keys for them are refused.
+	PlatformURL string
 	// Ceilings bound every workspace, MaxSandboxes the whole installation; zero is no bound.
 	Ceilings     Limits
 	MaxSandboxes int

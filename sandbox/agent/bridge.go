@@ -44,8 +44,10 @@ type bridge struct {
 	session *yamux.Session
 	http    *http.Transport
 	cancel  context.CancelFunc
-	calls   int         // in flight; guarded by the client's mu
-	idle    *time.Timer // closes it; guarded by the client's mu
+	calls   int             // in flight; guarded by the client's mu
+	idle    *time.Timer     // closes it; guarded by the client's mu
+	stopped context.Context // ends when the sandbox was found stopped
+	stop    context.CancelCauseFunc
 }
 
 func (b *bridge) close() {
@@ -76,6 +78,9 @@ func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.Canc
 		cancel()
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
+		}
+		if errors.Is(err, ErrStopped) {
+			return nil, nil, fmt.Errorf("dial agent: %w: %w", ErrBridge, ErrStopped)
 		}
 		// Only the text of the cause: a runtime's "not found" is no answer to what the caller asked of the agent.
 		return nil, nil, fmt.Errorf("dial agent: %w: %s", ErrBridge, err.Error())
@@ -182,6 +187,8 @@ func (c *Client) connect(ctx context.Context) error {
 		ReadBufferSize:         16 << 10,
 		WriteBufferSize:        16 << 10,
 	}}
+	b.stopped, b.stop = context.WithCancelCause(context.Background())
+	go c.lookAfter(b)
 	c.mu.Lock()
 	old := c.bridge
 	if c.bridge = b; c.ended {
@@ -260,6 +267,9 @@ func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
 			c.drop(b)
 		}
 		err = fmt.Errorf("%s %s: %w: %w", k.method, k.path, ErrBridge, err)
+		if stopped := context.Cause(b.stopped); stopped != nil {
+			return nil, stopped
+		}
 		if !k.repeat || try > 0 {
 			return nil, err
 		}
@@ -307,7 +317,7 @@ func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
 // late makes of an err that came because short, a limit of ours within ctx, has passed what it is: a bridge that does not
 // answer, which nobody shall use again. Other errors stay.
 func (c *Client) late(ctx, short context.Context, k call, err error) error {
-	if err == nil || ctx.Err() != nil || short.Err() == nil {
+	if err == nil || ctx.Err() != nil || short.Err() == nil || errors.Is(err, ErrStopped) {
 		return err
 	}
 	c.mu.Lock()

@@ -89,6 +89,8 @@ func (c *Client) follow(ctx context.Context, f *follower, start *call) (Exit, er
 			return exit, nil
 		case ctx.Err() != nil:
 			return Exit{}, ctx.Err()
+		case errors.Is(err, ErrStopped):
+			return Exit{}, err
 		case start != nil && !f.begun && fault.Is(err, fault.NotFound):
 			posted = false // the start never arrived
 		case !errors.Is(err, ErrBridge):

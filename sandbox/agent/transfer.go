@@ -119,7 +119,15 @@ func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*ht
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	free := sync.OnceFunc(func() { <-c.bulk })
+	// The multiplexed bridge is looked after; a transfer beside it ends when that one finds the sandbox stopped.
+	b, release, err := c.current(ctx)
+	if err != nil {
+		<-c.bulk
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(b.stopped, cancel)
+	free := sync.OnceFunc(func() { unhook(); cancel(); release(); <-c.bulk })
 	t := &http.Transport{
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
 			conn, cancel, err := c.dialOne(ctx, true)
@@ -138,9 +146,13 @@ func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*ht
 	}
 	resp, err := t.RoundTrip(r)
 	if err != nil {
+		ended := ctx.Err()
 		free()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+		if stopped := context.Cause(b.stopped); stopped != nil {
+			return nil, stopped
+		}
+		if ended != nil {
+			return nil, ended
 		}
 		if errors.Is(err, ErrBridge) {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandgate/internal/testenv"
+	"sandgate/sandbox/netjail/prefix"
 )
 
 // All of these tests run in a network namespace of their own that plays the host: the machine's is not touched.
@@ -30,8 +32,8 @@ const (
 
 func TestMain(m *testing.M) {
 	switch {
-	case os.Getenv(envRole) != "":
-		os.Exit(play(os.Getenv(envRole)))
+	case os.Getenv(envRole) == "owner":
+		os.Exit(own())
 	case os.Geteuid() != 0 || os.Getenv(envHost) != "":
 		if os.Geteuid() == 0 {
 			if err := ownMounts(); err != nil {
@@ -108,13 +110,38 @@ func buildWorld() (world, error) {
 		netlink.LinkSetUp(lo),
 		netlink.AddrAdd(lo, &netlink.Addr{IPNet: single(hostExtra)}),
 		buildNeighbour(w.inet, "up0", uplinkHost, netip.PrefixFrom(uplinkPeer, 24), uplinkOther, publicHost, publicOther),
-		buildNeighbour(w.lan, "lan0", lanHost, netip.PrefixFrom(lanPeer, 24)),
+		buildNeighbour(w.lan, "lan0", lanHost, netip.PrefixFrom(lanPeer, 24), privateHosts()...),
+		routesTo(privateHosts()),
 		netlink.RouteAdd(&netlink.Route{Gw: uplinkPeer.AsSlice()}),
 		sysctl("ipv4", "conf/all/rp_filter", "0"),
 	); err != nil {
 		return w, fmt.Errorf("build the world: %w", err)
 	}
 	return w, nil
+}
+
+// privateHosts are machines in every denied range that a machine can be in: first, middle and last address.
+func privateHosts() []netip.Addr {
+	var out []netip.Addr
+	for _, e := range prefix.All() {
+		if !e.Prefix.Addr().Is4() || slices.Contains(insideWords, e.Why) {
+			continue
+		}
+		for _, a := range edges(e.Prefix) {
+			if a != broadcast && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+func routesTo(addrs []netip.Addr) error {
+	var errs []error
+	for _, a := range addrs {
+		errs = append(errs, netlink.RouteAdd(&netlink.Route{Dst: single(a), Gw: lanPeer.AsSlice()}))
+	}
+	return errors.Join(errs...)
 }
 
 // buildNeighbour makes a namespace behind a link of the host, whose machine has all those addresses and answers on them.
@@ -169,6 +196,9 @@ func buildNeighbour(path, link string, here netip.Prefix, there netip.Prefix, mo
 		return errors.Join(errs...)
 	})
 	if err != nil {
+		return err
+	}
+	if err := sniff(path); err != nil {
 		return err
 	}
 	return within(path, func(netns.NsHandle) error { return serveOn(append(more, there.Addr())...) })

@@ -1,15 +1,13 @@
 package netjail
 
 import (
-	"bufio"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,23 +45,10 @@ type tell struct {
 	Took time.Duration
 }
 
-// play is the main function of the test binary in another role.
-func play(role string) int {
-	if role != "probe" {
-		return 2
-	}
-	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
-	p := &prober{}
-	for in.Scan() {
-		var a ask
-		if json.Unmarshal(in.Bytes(), &a) != nil || out.Encode(p.do(a)) != nil {
-			return 2
-		}
-	}
-	return 0
+type prober struct {
+	held []net.Conn
+	wire int // a socket for raw; closing one takes long
 }
-
-type prober struct{ held net.Conn }
 
 func (p *prober) do(a ask) tell {
 	if a.Wait == 0 {
@@ -101,27 +86,63 @@ func (p *prober) try(a ask) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		p.held = c
+		p.held = append(p.held, c)
 		_ = c.SetReadDeadline(time.Now().Add(a.Wait))
 		buf := make([]byte, 100)
 		n, err := c.Read(buf)
 		return string(buf[:n]), err
 	case "held": // says whether it lives: the server ends it when it hears something
-		_ = p.held.SetDeadline(time.Now().Add(a.Wait))
-		if _, err := p.held.Write([]byte("x")); err != nil {
+		held := p.held[len(p.held)-1]
+		_ = held.SetDeadline(time.Now().Add(a.Wait))
+		if _, err := held.Write([]byte("x")); err != nil {
 			return "", err
 		}
-		_, err := p.held.Read(make([]byte, 1))
+		_, err := held.Read(make([]byte, 1))
 		if errors.Is(err, io.EOF) {
 			return "ended by the server", nil
 		}
 		return "", err
+	case "flood":
+		return flood(a)
 	case "icmp":
 		return ping(a)
 	case "raw":
-		return "", raw(a)
+		return "", p.raw(a)
 	}
 	return "", fmt.Errorf("no such question: %s", a.Kind)
+}
+
+// flood asks by UDP as fast as it can for as long as it was told, and says how many answers came.
+func flood(a ask) (string, error) {
+	to, err := net.ResolveUDPAddr("udp4", a.To)
+	if err != nil {
+		return "", err
+	}
+	c, err := net.ListenUDP("udp4", nil) // not connected: refusals do not stop it
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	deadline := time.Now().Add(a.Wait)
+	_ = c.SetReadDeadline(deadline.Add(200 * time.Millisecond))
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for time.Now().Before(deadline) {
+			if _, err := c.WriteToUDP([]byte("x"), to); err == nil {
+				n++
+			}
+		}
+		sent <- n
+	}()
+	answers, buf := 0, make([]byte, 200)
+	for {
+		if _, _, err := c.ReadFromUDP(buf); err != nil {
+			break
+		}
+		answers++
+	}
+	return fmt.Sprintf("%d answers to %d", answers, <-sent), nil
 }
 
 func exchange(c net.Conn, wait time.Duration) (string, error) {
@@ -171,66 +192,88 @@ func ping(a ask) (string, error) {
 	return "", syscall.EAGAIN
 }
 
-// raw sends a UDP packet with a source of its own choice, and does not wait.
-func raw(a ask) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
+// raw puts a UDP packet with a source of its own choice on the wire, past the sandbox's own routes, and does not wait.
+func (p *prober) raw(a ask) error {
+	link, err := net.InterfaceByName(innerLink)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }()
 	to, err := netip.ParseAddrPort(a.To)
 	if err != nil {
 		return err
 	}
-	head := ipv4.Header{
-		Version: 4, Len: 20, TotalLen: 20 + 8 + 4, TTL: 64, Protocol: unix.IPPROTO_UDP,
-		Src: netip.MustParseAddr(a.From).AsSlice(), Dst: to.Addr().AsSlice(),
+	from := netip.MustParseAddr(a.From)
+	proto, head := uint16(unix.ETH_P_IP), []byte(nil)
+	payload := binary.BigEndian.AppendUint16([]byte{0x30, 0x39}, to.Port())
+	payload = append(payload, 0, 12, 0, 0, 'f', 'a', 'k', 'e')
+	if to.Addr().Is4() {
+		h := ipv4.Header{Version: 4, Len: 20, TotalLen: 20 + len(payload), TTL: 64, Protocol: unix.IPPROTO_UDP, Src: from.AsSlice(), Dst: to.Addr().AsSlice()}
+		if head, err = h.Marshal(); err != nil {
+			return err
+		}
+		binary.BigEndian.PutUint16(head[10:], checksum(head))
+	} else {
+		proto = unix.ETH_P_IPV6
+		head = append([]byte{0x60, 0, 0, 0, 0, byte(len(payload)), unix.IPPROTO_UDP, 64}, from.AsSlice()...)
+		head = append(head, to.Addr().AsSlice()...)
 	}
-	b, err := head.Marshal()
-	if err != nil {
-		return err
+	if p.wire == 0 {
+		if p.wire, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0); err != nil {
+			return err
+		}
 	}
-	p := to.Port()
-	b = append(b, 0x30, 0x39, byte(p>>8), byte(p), 0, 12, 0, 0, 'f', 'a', 'k', 'e')
-	return unix.Sendto(fd, b, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
+	sa := &unix.SockaddrLinklayer{Protocol: proto<<8 | proto>>8, Ifindex: link.Index, Halen: 6}
+	copy(sa.Addr[:], gatewayMAC)
+	return unix.Sendto(p.wire, append(head, payload...), 0, sa)
 }
 
-// probe is a process in a sandbox's namespace that asks what it is told.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// probe asks from a sandbox's namespace, on a thread that is in it.
 type probe struct {
-	t   testing.TB
-	mu  sync.Mutex
-	in  io.WriteCloser
-	out *bufio.Scanner
+	t       testing.TB
+	mu      sync.Mutex
+	asks    chan ask
+	answers chan tell
 }
 
 func probeIn(t testing.TB, namespace string) *probe {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), envRole+"=probe")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, within(namespace, func(netns.NsHandle) error { return cmd.Start() }))
+	p := &probe{t: t, asks: make(chan ask), answers: make(chan tell)}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- within(namespace, func(netns.NsHandle) error {
+			who := &prober{}
+			for a := range p.asks {
+				p.answers <- who.do(a)
+			}
+			return nil
+		})
+		close(p.answers)
+	}()
 	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
+		close(p.asks)
+		require.NoError(t, <-ended)
 	})
-	return &probe{t: t, in: in, out: bufio.NewScanner(out)}
+	return p
 }
 
 func (p *probe) ask(a ask) tell {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, err := json.Marshal(a)
-	require.NoError(p.t, err)
-	_, err = p.in.Write(append(b, '\n'))
-	require.NoError(p.t, err)
-	require.True(p.t, p.out.Scan(), "the probe answers")
-	var out tell
-	require.NoError(p.t, json.Unmarshal(p.out.Bytes(), &out))
+	p.asks <- a
+	out, ok := <-p.answers
+	require.True(p.t, ok, "the probe answers")
 	return out
 }
 

@@ -37,6 +37,12 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if !st.Sentry.alive() {
 		return nil, fault.New(fault.SandboxDied, "The sandbox has died.")
 	}
+	if st.Sentry.stopped() || st.Gofer.stopped() {
+		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
+	}
+	if err := r.mendState(id); err != nil {
+		return nil, fmt.Errorf("bridge to %s: %w", id, err)
+	}
 	args := append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")
 	if bulk {
 		args = append(args, "--bulk")

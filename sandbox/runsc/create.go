@@ -175,8 +175,7 @@ func (r *Runtime) pids(id sandbox.ID) (sentry, gofer proc, err error) {
 			PID int `json:"pid"`
 		} `json:"sandbox"`
 	}
-	path := filepath.Join(r.root(), fmt.Sprintf("%s_sandbox:%s.state", id, id))
-	if err := readJSON(path, &st); err != nil {
+	if err := readJSON(r.runscState(id), &st); err != nil {
 		return proc{}, proc{}, fmt.Errorf("state of runsc: %w", err)
 	}
 	if sentry, err = identify(st.Sandbox.PID); err != nil {
@@ -210,6 +209,9 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec) error {
 	}
 	st, err := r.load(id)
 	if err != nil {
+		return err
+	}
+	if err := r.keepState(id); err != nil {
 		return err
 	}
 	st.Started = true

@@ -110,7 +110,7 @@ func TestPosture(t *testing.T) {
 		require.Contains(t, argv, want)
 	}
 	line := strings.Join(argv, " ")
-	for _, bad := range []string{"net-raw", "allow-packet-socket-write", "TESTONLY", "--profile", "iouring=true", "allow-flag-override", "strace", "--debug", "nvproxy"} {
+	for _, bad := range []string{"net-raw=true", "allow-packet-socket-write=true", "TESTONLY", "--profile=true", "--iouring=true", "--allow-flag-override=true", "strace", "--debug", "nvproxy"} {
 		require.NotContains(t, line, bad)
 	}
 	require.Contains(t, line, fmt.Sprintf("--overlay2=root:dir=%s,size=%dm", r.overlay(id), small.DiskMB))
@@ -172,6 +172,21 @@ func descriptors(t *testing.T, r *Runtime, name string, pid int, dir string) {
 			require.EqualValues(t, 0x9fa0, sfs.Type, "%s holds a root directory", name)
 		}
 	}
+}
+
+// What the sentry writes on the host about a sandbox stays small, whatever makes it write.
+func TestLogsOnTheHostAreCut(t *testing.T) {
+	r := open(t, options(t))
+	id := start(t, r, small)
+	path := filepath.Join(r.dir(id), "panic.log")
+	require.NoError(t, os.Truncate(path, 10<<20))
+	_, err := r.Usage(t.Context(), id)
+	require.NoError(t, err)
+	fi, err := os.Stat(path)
+	require.NoError(t, err)
+	require.LessOrEqual(t, fi.Size(), int64(maxLog))
+	out, err := inside(t.Context(), r, id, "echo on")
+	require.NoError(t, err, out)
 }
 
 // stamps are what changes of a file when anybody touches it.

@@ -75,6 +75,12 @@ func (p proc) alive() bool {
 	return err == nil && start == p.Start && state != 'Z' && state != 'X'
 }
 
+// stopped reports whether exactly this process was stopped by a signal or a tracer.
+func (p proc) stopped() bool {
+	start, state, err := procStat(p.PID)
+	return err == nil && start == p.Start && (state == 'T' || state == 't')
+}
+
 // open gives a pidfd of exactly this process. The pid is opened first and checked then, so that a reuse in between
 // cannot go unseen.
 func (p proc) open() (int, error) {

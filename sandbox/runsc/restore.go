@@ -116,5 +116,5 @@ func (r *Runtime) verifyStarted(id sandbox.ID) error {
 		return err
 	}
 	st.Started = true
-	return writeJSON(r.stateFile(id), st, 0o600)
+	return errors.Join(r.keepState(id), writeJSON(r.stateFile(id), st, 0o600))
 }

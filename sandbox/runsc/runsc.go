@@ -240,6 +240,7 @@ type state struct {
 	Sentry  proc       `json:"sentry"`
 	Gofer   proc       `json:"gofer"`
 	Started bool       `json:"started"`
+	Paused  bool       `json:"paused,omitempty"` // it was stopped to be suspended, and may have to be let go on
 }
 
 // load reads the state; fs.ErrNotExist when there is none, when it is torn (the host lost power), or of an earlier boot.
@@ -285,6 +286,7 @@ func (r *Runtime) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, erro
 	if err != nil {
 		return sandbox.Usage{}, fmt.Errorf("usage of %s: %w", id, err)
 	}
+	r.trimLogs(id)
 	u.DiskBytes = -1
 	if st, err := r.load(id); err == nil {
 		u.DiskBytes = r.filestoreBytes(st)

@@ -40,7 +40,9 @@ func (r *Runtime) Suspend(ctx context.Context, id sandbox.ID, journal sandbox.Jo
 	return r.Free(context.WithoutCancel(ctx), id)
 }
 
-// save makes a save in three steps. As long as the last of them is not done, what was kept before is what there is.
+// save makes a save. As long as the last of its steps is not done, what was kept before is what there is. The sandbox
+// always outlives the writing of its state, because a state that could not be written would be lost with it: one that is
+// to stop is paused before, so that nothing happens in it that its state does not know.
 func (r *Runtime) save(ctx context.Context, id sandbox.ID, to sandbox.SaveID, stop bool, journal sandbox.Journal) error {
 	if err := check(id); err != nil {
 		return err
@@ -64,15 +66,15 @@ func (r *Runtime) save(ctx context.Context, id sandbox.ID, to sandbox.SaveID, st
 	if err != nil {
 		return fmt.Errorf("save %s: %w", id, err)
 	}
-	steps := []struct {
+	for _, s := range []struct {
 		name string
 		do   func() error
 	}{
 		{"save directory", func() error { return r.makeNext(id, to, m, need) }},
-		{"checkpoint", func() error { return r.checkpoint(ctx, id, to, stop) }},
+		{"pause", func() error { return r.pause(ctx, st, stop) }},
+		{"checkpoint", func() error { return r.checkpoint(ctx, id, to) }},
 		{"keep save", func() error { return r.finish(to, m) }},
-	}
-	for _, s := range steps {
+	} {
 		err := ctx.Err()
 		if err == nil {
 			err = journal(s.name)
@@ -80,16 +82,37 @@ func (r *Runtime) save(ctx context.Context, id sandbox.ID, to sandbox.SaveID, st
 		if err == nil {
 			err = s.do()
 		}
-		if err == nil {
-			continue
+		if err != nil {
+			return errors.Join(fmt.Errorf("save %s: %s: %w", id, s.name, err), r.dropNext(to), r.unpause(ctx, st))
 		}
-		err = fmt.Errorf("save %s: %s: %w", id, s.name, err)
-		if st.Sentry.alive() { // else Settle makes of it what can be made
-			err = errors.Join(err, r.dropNext(to))
-		}
-		return err
 	}
 	return nil
+}
+
+func (r *Runtime) pause(ctx context.Context, st state, stop bool) error {
+	if !stop {
+		return nil
+	}
+	st.Paused = true // before it is, so that whoever comes after a crash knows
+	if err := writeJSON(r.stateFile(st.ID), st, 0o600); err != nil {
+		return err
+	}
+	return r.call(ctx, startLimit, st.ID, append(r.flags(), "pause", string(st.ID))...)
+}
+
+// unpause lets a sandbox run on.
+func (r *Runtime) unpause(ctx context.Context, st state) error {
+	now, err := r.load(st.ID)
+	if err != nil || !now.Paused {
+		return err
+	}
+	// An error is that it was not paused yet; whether it runs is asked of itself.
+	err = r.call(context.WithoutCancel(ctx), startLimit, st.ID, append(r.flags(), "resume", string(st.ID))...)
+	if aerr := r.answers(ctx, st.ID); aerr != nil {
+		return fmt.Errorf("let %s run on: %w", st.ID, errors.Join(err, aerr))
+	}
+	now.Paused = false
+	return writeJSON(r.stateFile(st.ID), now, 0o600)
 }
 
 // describe says what a save of a running sandbox will be, and about how many bytes it will take.
@@ -142,13 +165,10 @@ func (r *Runtime) makeNext(id sandbox.ID, to sandbox.SaveID, m manifest, need in
 }
 
 // checkpoint has runsc write the state. It is not killed with the server: the sandbox would go on writing all the same, and
-// end, with nobody to tell.
-func (r *Runtime) checkpoint(ctx context.Context, id sandbox.ID, to sandbox.SaveID, stop bool) error {
-	args := append(r.flags(), "checkpoint", "--image-path="+filepath.Join(r.next(to), stateName))
-	if !stop {
-		args = append(args, "--leave-running")
-	}
-	return r.callDetached(ctx, saveLimit, id, append(args, string(id))...)
+// nobody could tell until when.
+func (r *Runtime) checkpoint(ctx context.Context, id sandbox.ID, to sandbox.SaveID) error {
+	return r.callDetached(ctx, saveLimit, id,
+		append(r.flags(), "checkpoint", "--leave-running", "--image-path="+filepath.Join(r.next(to), stateName), string(id))...)
 }
 
 func (r *Runtime) finish(to sandbox.SaveID, m manifest) error {
@@ -184,16 +204,14 @@ func (r *Runtime) Settle(ctx context.Context, id sandbox.ID) (bool, error) {
 		return false, err
 	}
 	if alive {
-		return true, r.dropNext(to)
-	}
-	// Dead with a state written and not kept yet: it is the last word of this sandbox.
-	if m, err := readManifest(r.next(to)); err == nil && m.Save == to {
-		if err := r.finish(to, m); err != nil {
-			r.o.Log.Warn("a save was not finished", "sandbox", string(id), "cause", err.Error())
-			if err := r.dropNext(to); err != nil {
-				return false, err
-			}
+		st, err := r.load(id)
+		if err != nil {
+			return false, err
 		}
+		return true, errors.Join(r.dropNext(to), r.unpause(ctx, st))
+	}
+	if err := r.dropNext(to); err != nil {
+		return false, err
 	}
 	if _, err := r.loadManifest(to); err != nil {
 		return false, err

@@ -88,7 +88,7 @@ func (f *Fake) makeSave(ctx context.Context, id sandbox.ID, to sandbox.SaveID, s
 
 // unused waits a moment for bridges that were closed.
 func (f *Fake) unused(ctx context.Context, id sandbox.ID) error {
-	for range 50 {
+	for range 500 {
 		f.mu.Lock()
 		b, err := f.live(id)
 		open := err == nil && len(b.bridges) > 0

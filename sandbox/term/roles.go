@@ -96,6 +96,7 @@ func (s *session) enqueue(w *viewer, p []byte) {
 		p = p[n:]
 	}
 	s.changed.Broadcast()
+	s.stir()
 }
 
 // inputLoop types what is queued. It waits while the bridge is broken, but never types a piece twice.

@@ -63,6 +63,7 @@ type packing struct {
 	s       *Server
 	p       packer
 	buf     []byte
+	total   int64 // bytes of files packed so far
 	skipped strings.Builder
 }
 
@@ -138,6 +139,17 @@ func (k *packing) file(p, name string) error {
 		k.skip(name, "has no true size")
 		return nil
 	}
+	most := plausible(f)
+	if fi.Size() > most {
+		k.skip(name, "says that it is larger than its disk: most of it is a hole")
+		return nil
+	}
+	// Many files with holes are not packed either, when together they say more than there can be.
+	if k.total > most-fi.Size() {
+		k.skip(name, "the archive would be larger than the disk")
+		return nil
+	}
+	k.total += fi.Size()
 	in := &exact{r: f, left: fi.Size()}
 	if err := k.p.file(name, fi, fi.Size(), in); err != nil {
 		return err

@@ -81,6 +81,9 @@ func (s *Server) fileRead(w http.ResponseWriter, r *http.Request) error {
 	if length >= 0 {
 		n = min(n, length)
 	}
+	if n > plausible(f) && !synthetic(f) {
+		return errHole(info.Size)
+	}
 	inline, err := offset(r, "inline", -1)
 	if err != nil {
 		return err
