@@ -26,6 +26,8 @@ type Options struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
+	// Deadlines are needed where sandboxes end by the clock; nil: Records, if they keep them.
+	Deadlines Deadlines
 }
 
 // How long things may take. Starting is 0.2 s and removing 0.1 s on a quiet machine; a full one is slower.
@@ -65,6 +67,8 @@ type box struct {
 	touched time.Time
 	passage *passage // not nil while it is suspended or saved
 	doomed  bool     // somebody kills it: nothing new begins
+
+	clock clockwork
 }
 
 // interrupt ends the creation or the watcher, whichever runs.
@@ -103,6 +107,9 @@ func New(o Options) (*Manager, error) {
 	if o.Pool.Max > 0 && (o.Pool.Image == "" || o.Pool.State == nil) {
 		return nil, errors.New("sandbox manager: a pool needs an image and its state")
 	}
+	if d, ok := o.Records.(Deadlines); ok && o.Deadlines == nil {
+		o.Deadlines = d
+	}
 	m := &Manager{o: o, boxes: map[ID]*box{}, pool: newPool(o.Pool)}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m, nil
@@ -118,6 +125,10 @@ func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, error) {
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
+	r.IdleAt = r.CreatedAt.Add(r.Life.IdleTimeout)
+	if r.Life.MaxLifetime > 0 {
+		r.ExpiresAt = r.CreatedAt.Add(r.Life.MaxLifetime)
+	}
 	if one := m.pool.claim(r.ID); one != nil {
 		if err := m.give(ctx, one, r, q); err != nil {
 			if fault.Is(err, fault.Internal) {
@@ -167,6 +178,11 @@ func (m *Manager) start(ctx context.Context, b *box, r Record) error {
 	}
 	if _, err := b.client.Hello(ctx); err != nil {
 		return fmt.Errorf("create %s: the agent does not answer: %w", r.ID, err)
+	}
+	if m.o.Deadlines != nil { // the making took its time, which is not counted
+		if err := m.o.Deadlines.ExtendIdle(ctx, r.ID, m.o.Now().Add(r.Life.IdleTimeout)); err != nil {
+			return err
+		}
 	}
 	moved, err := m.become(ctx, r.ID, Creating, Running, "")
 	if err != nil {

@@ -79,13 +79,15 @@ func (m *Manager) Choose(image string, res Resources) ID {
 
 // Unchoose gives an id back that was not used. Any other id: nothing happens.
 func (m *Manager) Unchoose(id ID) {
-	p := m.pool
+	if one := m.pool.claim(id); one != nil {
+		m.pool.back(one)
+	}
+}
+
+func (p *pool) back(one *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if one := p.given[id]; one != nil {
-		delete(p.given, id)
-		p.ready = append(p.ready, one)
-	}
+	p.ready = append(p.ready, one)
 }
 
 // Ready tells how many sandboxes wait for an owner.
@@ -120,22 +122,30 @@ func (p *pool) want(now time.Time) int {
 	return max(1, min(p.o.Max, len(p.takes)))
 }
 
-// give makes a chosen member the sandbox of a record: its policy, limits and name first, then the one row.
+// give makes a chosen member the sandbox of a record. One that the quota refuses stays ready for others.
 func (m *Manager) give(ctx context.Context, one *member, r Record, q Quota) error {
+	if err := m.o.Records.InsertSandboxWithin(ctx, r, q); err != nil {
+		m.pool.back(one)
+		return fmt.Errorf("create %s: %w", r.ID, err)
+	}
 	one.leave()
 	<-one.left
+	one.b.pooled.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, createLimit)
+	defer cancel()
+	one.b.interruptBy(cancel)
 	err := m.fit(ctx, one, r)
 	if err == nil {
-		r.Status = Running
-		err = m.o.Records.InsertSandboxWithin(ctx, r, q)
+		var moved bool
+		if moved, err = m.become(ctx, r.ID, Creating, Running, ""); err == nil && (!moved || ctx.Err() != nil) {
+			err = killedMeanwhile()
+		}
 	}
 	if err != nil {
-		m.dismiss(one, err)
+		m.discard(one.b, err)
 		return err
 	}
-	one.b.pooled.Store(false)
 	m.watch(one.b)
-	m.tell(ctx, r.ID)
 	return nil
 }
 

@@ -165,10 +165,21 @@ func TestADeadOneIsNotGiven(t *testing.T) {
 	p.fake.Die(id, sandbox.Death{Reason: sandbox.ReasonCrash})
 	_, err := p.Create(t.Context(), sandbox.Record{ID: id, Image: "base", Resources: sandbox.DefaultResources})
 	require.True(t, fault.Is(err, fault.HostFull), err)
-	_, err = p.records.SandboxByID(t.Context(), id)
-	require.True(t, fault.Is(err, fault.NotFound), "no record of what never was")
+	require.Equal(t, sandbox.Gone, p.records.status(id))
 	require.Eventually(t, func() bool {
 		ids := p.alive(t)
 		return p.Ready() == 1 && len(ids) == 1 && ids[0] != id
 	}, 10*time.Second, time.Millisecond)
+}
+
+func TestOneThatTheQuotaRefusesStaysReady(t *testing.T) {
+	p := newPond(t, 1)
+	ready := p.filled(t, 1)
+	p.records.refuse = fault.New(fault.QuotaExceeded, "enough")
+	id := p.Choose("base", sandbox.DefaultResources)
+	require.Equal(t, ready[0], id)
+	_, err := p.Create(t.Context(), sandbox.Record{ID: id, Image: "base", Resources: sandbox.DefaultResources})
+	require.True(t, fault.Is(err, fault.QuotaExceeded), err)
+	p.records.refuse = nil
+	require.Equal(t, id, p.create(t, sandbox.Record{}).ID)
 }

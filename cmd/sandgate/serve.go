@@ -17,6 +17,7 @@ import (
 	"sandgate/handlers/api"
 	"sandgate/handlers/mcp"
 	"sandgate/internal/webhost"
+	"sandgate/sandbox/idle"
 	"sandgate/sandbox/image"
 	"sandgate/sandbox/runsc"
 )
@@ -51,6 +52,14 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	c.place.bounds = &c.bounds
+	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow}
+	if err := js.read(); err != nil {
+		return err
+	}
+	var err error
+	if js.servers, err = c.servers(); err != nil {
+		return err
+	}
 	dir, err := c.open()
 	if err != nil {
 		return err
@@ -73,10 +82,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow, Port: in.port}
-	if err := js.read(); err != nil {
-		return err
-	}
+	js.Port = in.port
 	ps, err := c.whole(e, logger, &js, in.url())
 	if err != nil {
 		return err
@@ -207,14 +213,17 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	if c.RateLimit < 0 || c.RateLimit > 0 && c.RateLimit < 0.1 || c.OpenCalls < 0 {
 		return nil, errors.New("--rate-limit must be 0 or at least 0.1, and --open-calls 0 or more")
 	}
+	limits := api.NewLimits(c.RateLimit, c.OpenCalls)
 	rest, err := api.New(api.Options{
-		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, RateLimit: c.RateLimit, MaxOpen: c.OpenCalls,
+		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, Limits: limits,
 		SpoolDir: ps.dir.path,
 	})
 	if err != nil {
 		return nil, err
 	}
-	models, err := mcp.New(mcp.Options{Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP})
+	models, err := mcp.New(mcp.Options{
+		Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP, Limits: limits,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -229,10 +238,18 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute and reads the meters. The function returned
-// waits for all of it.
+// background builds the base image where it is missing, reconciles every minute, reads the meters, ends
+// what is idle and keeps sandboxes ready. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 3)
+	done := make(chan struct{}, 5)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.manager.KeepPool(ctx)
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SweepIdle(ctx, idle.SystemClock())
+	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
 		ps.service.SampleMetrics(ctx)
@@ -256,7 +273,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done; <-done }
+	return func() { <-done; <-done; <-done; <-done; <-done }
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

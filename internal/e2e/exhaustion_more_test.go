@@ -202,8 +202,11 @@ func TestALyingAgentHurtsItselfAlone(t *testing.T) {
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for _, call := range []struct{ method, path, body string }{
-		{"POST", "/commands", `{"command":"echo true","timeout":3}`}, {"GET", "/files/list?path=/work", ""}, {"GET", "/files/raw?path=/bin/bash", ""},
-		{"GET", "/ptys", ""}, {"GET", "/files/archive?path=/work", ""},
+		{"POST", "/commands", `{"command":"echo true","timeout":3}`},
+		{"GET", "/files/list?path=/work", ""},
+		{"GET", "/files/raw?path=/bin/bash", ""},
+		{"GET", "/ptys", ""},
+		{"GET", "/files/archive?path=/work", ""},
 	} {
 		wg.Go(func() {
 			code, answer, err := s.callWithin(time.Minute, call.method, "/v1/sandboxes/"+id+call.path, strings.NewReader(call.body))

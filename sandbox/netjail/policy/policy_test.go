@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -205,7 +206,9 @@ func TestCheck(t *testing.T) {
 	field := func(err error) string {
 		t.Helper()
 		require.True(t, fault.Is(err, fault.Invalid), "%v", err)
-		for name := range err.(*fault.Error).Fields { //nolint:errorlint // made here
+		e, ok := errors.AsType[*fault.Error](err)
+		require.True(t, ok)
+		for name := range e.Fields {
 			return name
 		}
 		return ""
