@@ -190,6 +190,14 @@ func (f *fake) KillSandbox(_ context.Context, _ auth.Actor, id string) error {
 	return f.note("kill " + id)
 }
 
+func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return workspace.Sandbox{}, f.note("suspend " + id)
+}
+
+func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return workspace.Sandbox{}, f.note("resume " + id)
+}
+
 func (f *fake) Usage(context.Context, auth.Actor, string) (sandbox.Usage, error) { return f.usage, nil }
 
 func (f *fake) StatFile(_ context.Context, _ auth.Actor, _ string, path []byte) (agent.FileInfo, error) {

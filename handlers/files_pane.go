@@ -65,6 +65,9 @@ func (v *visit) folder(b workspace.Sandbox, q url.Values) (views.Files, error) {
 	f := views.Files{Here: shown, HereQuery: pathQuery("path", dir), Base: at, Crumbs: crumbs(at, dir)}
 	if b.Status != sandbox.Running {
 		f.Problem = "The sandbox is not running."
+		if asleep(b.Status) {
+			f.Problem = "The sandbox is suspended. Its files are here again when it wakes."
+		}
 		return f, nil
 	}
 	list, err := v.s.o.Service.ListFiles(v.ctx(), v.actor, string(b.ID), dir, q.Get("cursor"), filesPerPage, 1)

@@ -49,15 +49,19 @@ func (v *visit) life(b workspace.Sandbox) []string {
 		return nil
 	}
 	var out []string
+	soon := "It ends"
+	if b.Idle.Action == workspace.ActionSuspend {
+		soon = "It is suspended"
+	}
 	clock := func(t time.Time) string { return v.s.clock(t).Text + " UTC" }
 	switch {
 	case b.Idle.At.IsZero():
-		out = append(out, "Alive: "+reasonWords(b.Idle.Because)+".", "It ends when nothing has used it for "+span(b.Life.IdleTimeout)+".")
+		out = append(out, "Alive: "+reasonWords(b.Idle.Because)+".", soon+" when nothing has used it for "+span(b.Life.IdleTimeout)+".")
 	default:
 		if len(b.Idle.Because) > 0 {
 			out = append(out, "Alive: "+reasonWords(b.Idle.Because)+".")
 		}
-		out = append(out, "Unused since "+clock(b.Idle.Since)+".", "It ends at "+clock(b.Idle.At)+" unless something uses it.")
+		out = append(out, "Unused since "+clock(b.Idle.Since)+".", soon+" at "+clock(b.Idle.At)+" unless something uses it.")
 	}
 	if !b.ExpiresAt.IsZero() {
 		out = append(out, "It ends at "+clock(b.ExpiresAt)+" in any case.")
@@ -76,6 +80,9 @@ func (v *visit) shortLife(b workspace.Sandbox) string {
 	case b.Idle.At.IsZero():
 		return reasonWords(b.Idle.Because)
 	default:
+		if b.Idle.Action == workspace.ActionSuspend {
+			return "sleeps " + v.s.clock(b.Idle.At).Text
+		}
 		return "ends " + v.s.clock(b.Idle.At).Text
 	}
 }
@@ -90,6 +97,7 @@ func (v *visit) warning(b workspace.Sandbox) views.SandboxWarning {
 	case near(b.ExpiresAt):
 		return views.SandboxWarning{Text: "This sandbox ends at " + v.s.clock(b.ExpiresAt).Text + " UTC: its longest life is over. Fetch what you need now."}
 	case near(b.Idle.At) && b.Life.IdleTimeout < 2*time.Minute && b.Idle.At.Sub(now) > b.Life.IdleTimeout/2:
+	case near(b.Idle.At) && b.Idle.Action == workspace.ActionSuspend: // nothing is lost by that
 	case near(b.Idle.At):
 		w := views.SandboxWarning{Text: "This sandbox ends at " + v.s.clock(b.Idle.At).Text + " UTC, because nothing has used it since " + v.s.clock(b.Idle.Since).Text + "."}
 		if v.actor.May(auth.SandboxesRun) || v.actor.May(auth.SandboxesManage) {

@@ -76,6 +76,8 @@ func (s *Server) routes() []route {
 		{method: get, path: sb + "/events", need: read, action: "sandbox.read", run: s.sandboxEvents},
 		{method: get, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKillForm},
 		{method: post, path: sb + "/kill", need: kill, action: "sandbox.kill", run: s.sandboxKill},
+		{method: post, path: sb + "/suspend", need: kill, action: "sandbox.suspend", run: s.sandboxSuspend},
+		{method: post, path: sb + "/resume", need: run, action: "sandbox.resume", run: s.sandboxResume},
 
 		{method: post, path: sb + "/keepalive", need: kill, action: "sandbox.keepalive", run: s.keepAlive},
 		{method: get, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimitsForm},

@@ -30,6 +30,7 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
 		Label:   ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
 		Image:   ui.Field{Name: "image", Label: "Image"},
+		Keep:    ui.Field{Name: "persistent", Label: "Persistent", Hint: "It can be suspended: kept on disk with all that runs in it, and woken when it is used."},
 		CPU:     ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
 		Memory:  ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
 		Disk:    ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
@@ -37,15 +38,16 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Cwd:     ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
 		User:    ui.Field{Name: "user", Label: "User inside", Usual: "root"},
 		Env:     ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
-		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
-		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
 		Mode:    ui.Field{Name: "mode", Label: "Network"},
 		Allow:   ui.Field{Name: "allow", Label: "List of destinations", Hint: allowHint},
 		OwnKey:  ui.Field{Name: "platform_key", Label: "A key for this server inside", Hint: "NOXUS_API_KEY and NOXUS_BACKEND_URL: programs inside may then what you may, except about people and keys, until the sandbox is gone."},
+		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
+		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
 	}
 	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 		f.Value = value(f.Name)
 	}
+	p.Kept = value("persistent") == "1"
 	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Idle.Value+p.Longest.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
 	p.Modes, p.WantsKey = v.modeChoices(sandbox.NetworkMode(p.Mode.Value)), p.OwnKey.Value == "1"
 	v.fillImages(&p)
@@ -140,7 +142,8 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 	o = workspace.CreateOptions{
 		Label: strings.TrimSpace(v.FormValue("label")), Image: v.FormValue("image"), Cwd: strings.TrimSpace(v.FormValue("cwd")),
 		User: strings.TrimSpace(v.FormValue("user")), IdempotencyKey: v.FormValue("idempotency_key"),
-		Network: networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
+		Persistent: v.FormValue("persistent") == "1",
+		Network:    networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
 	}
 	o.Resources = resourcesOf(v, bad)
 	for name, to := range map[string]*time.Duration{"idle_timeout": &o.IdleTimeout, "max_lifetime": &o.MaxLifetime} {

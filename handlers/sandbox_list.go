@@ -31,7 +31,7 @@ func filterOf(v *visit) listFilter {
 	return f
 }
 
-var shownStatuses = []sandbox.Status{sandbox.Creating, sandbox.Running, sandbox.Stopping, sandbox.Failed}
+var shownStatuses = []sandbox.Status{sandbox.Creating, sandbox.Running, sandbox.Suspended, sandbox.Stopping, sandbox.Failed}
 
 // query is the filter as an address carries it.
 func (f listFilter) query() string {
@@ -98,9 +98,10 @@ func (v *visit) chips(f listFilter, all []workspace.Sandbox) []ui.Link {
 		return ui.Link{Text: name + " " + itoa(n), URL: v.base() + "/sandboxes" + g.query(), On: g == f}
 	}
 	chips := []ui.Link{chip("All", listFilter{}), chip("Mine", listFilter{mine: true}), chip("Running", listFilter{status: string(sandbox.Running)})}
-	failed := chip("Failed", listFilter{status: string(sandbox.Failed)})
-	if failed.On || !strings.HasSuffix(failed.Text, " 0") {
-		chips = append(chips, failed)
+	for _, c := range []ui.Link{chip("Suspended", listFilter{status: string(sandbox.Suspended)}), chip("Failed", listFilter{status: string(sandbox.Failed)})} {
+		if c.On || !strings.HasSuffix(c.Text, " 0") {
+			chips = append(chips, c)
+		}
 	}
 	return chips
 }

@@ -30,7 +30,7 @@ func (s *Server) sandboxPage(v *visit) error {
 	}
 	at := v.base() + "/sandboxes/" + string(b.ID)
 	p := views.Sandbox{
-		Shell: v.shell(sandboxName(b), "sandboxes"), Head: head(b), URL: at, CanRun: v.actor.May(auth.SandboxesRun), CanKill: v.canKill(b),
+		Shell: v.shell(sandboxName(b), "sandboxes"), Head: v.head(b), URL: at, CanRun: v.actor.May(auth.SandboxesRun), CanKill: v.canKill(b),
 		Running: b.Status == sandbox.Running, Side: v.side(b), Warning: v.warning(b), Network: v.network(b), Snippet: snippet(v.publicURL(), "", string(b.ID)),
 	}
 	if p.Files, err = v.folder(b, v.Request().URL.Query()); err != nil {
@@ -57,8 +57,9 @@ func (s *Server) sandboxPage(v *visit) error {
 	return v.render(http.StatusOK, p.Page())
 }
 
-func head(b workspace.Sandbox) views.SandboxHead {
-	return views.SandboxHead{ID: string(b.ID), Label: display(b.Label), State: state(b.Status), Story: story(b.Record)}
+func (v *visit) head(b workspace.Sandbox) views.SandboxHead {
+	h := views.SandboxHead{ID: string(b.ID), Label: display(b.Label), State: state(b.Status), Story: story(b.Record), Calm: b.Status != sandbox.Failed}
+	return v.passages(h, b)
 }
 
 // publicURL is where clients reach this server.
@@ -113,6 +114,12 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 		{Name: "Last active", When: v.s.when(b.LastActivity)},
 		{Name: "User", Value: display(b.User)},
 		{Name: "Starts in", Value: display(b.Cwd)},
+	}
+	if b.Persistent {
+		side.Details = append(side.Details, views.Detail{Name: "When idle", Value: "kept"})
+	}
+	if !b.SavedAt.IsZero() {
+		side.Details = append(side.Details, views.Detail{Name: "Last saved", When: v.s.when(b.SavedAt)}, views.Detail{Name: "Save", Value: size(b.SavedBytes)})
 	}
 	if n := len(b.Env); n > 0 {
 		side.Details = append(side.Details, views.Detail{Name: "Environment", Value: fmt.Sprintf("%d variables", n)})
@@ -237,10 +244,10 @@ func (s *Server) sandboxEvents(v *visit) error {
 		if err != nil {
 			return err
 		}
-		if err := out.fragment("head", head(b).Line()); err != nil {
+		if err := out.fragment("head", v.head(b).Line()); err != nil {
 			return err
 		}
-		if err := out.fragment("story", head(b).Why()); err != nil {
+		if err := out.fragment("story", v.head(b).Why()); err != nil {
 			return err
 		}
 		if err := out.fragment("warning", v.warning(b).Note()); err != nil {
@@ -261,6 +268,9 @@ func (s *Server) sandboxEvents(v *visit) error {
 		}
 		if err := out.value("status", b.Status); err != nil {
 			return err
+		}
+		if asleep(b.Status) {
+			return nil // its terminals are still there, and wait
 		}
 		if b.Status != sandbox.Running {
 			return out.value("ptys", []ptyJSON{})

@@ -110,7 +110,20 @@ func state(s sandbox.Status) ui.State {
 
 // story says in words why a sandbox is where it is; "" when there is nothing to say.
 func story(r sandbox.Record) string {
-	if r.Status != sandbox.Failed && r.Status != sandbox.Stopping {
+	switch r.Status {
+	case sandbox.Suspended:
+		words := "Suspended: everything in it is kept on disk, and it wakes by itself when it is used."
+		if r.Reason == sandbox.ReasonHostRestarted {
+			words += " The host was restarted while it ran: what was done after its last save is lost."
+		}
+		return words
+	case sandbox.Running:
+		if r.Reason == sandbox.ReasonHostRestarted {
+			return "The host was restarted while it ran. It went on from its last save: what was done after that is lost."
+		}
+		return ""
+	case sandbox.Failed, sandbox.Stopping:
+	default:
 		return ""
 	}
 	switch r.Reason {
@@ -134,6 +147,8 @@ func story(r sandbox.Record) string {
 		return "It could not be started. The server's log says why."
 	case sandbox.ReasonHostRestarted:
 		return "The host was restarted while it ran."
+	case sandbox.ReasonSaveLost:
+		return "What was kept of it while it was suspended is gone from the host's disk."
 	default:
 		return display(strings.ReplaceAll(r.Reason, "_", " "))
 	}

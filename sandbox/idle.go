@@ -24,13 +24,13 @@ type Life struct {
 
 // Deadlines keeps them durably, beside the records. Implemented by internal/store.
 type Deadlines interface {
-	// DueSandboxes lists running ones whose idle deadline or end of life is not after a moment.
+	// DueSandboxes lists running ones whose idle deadline is not after a moment, and those, suspended too, whose end of life is not.
 	DueSandboxes(ctx context.Context, by time.Time) ([]Record, error)
 	// SetLife replaces a record's Life and its deadlines. Gone: fault.NotFound.
 	SetLife(ctx context.Context, id ID, l Life, idleAt, expiresAt time.Time) error
 	// ExtendIdle moves a record's idle deadline forward, never back.
 	ExtendIdle(ctx context.Context, id ID, idleAt time.Time) error
-	// ExpireSandbox moves a running record to Stopping in one statement, if both deadlines are still those; false if not.
+	// ExpireSandbox moves a running or suspended record to Stopping in one statement, if both deadlines are still those; false if not.
 	ExpireSandbox(ctx context.Context, id ID, idleAt, expiresAt time.Time, reason string) (bool, error)
 	// ShiftDeadlines moves the deadlines of all that are not gone, forward or back.
 	ShiftDeadlines(ctx context.Context, by time.Duration) error
@@ -57,7 +57,7 @@ type Uses struct {
 	Last     time.Time
 	LastBusy time.Time
 	Kept     time.Time // until when somebody asked to keep it alive, as far as this process knows
-	Seen     []string // what the last look inside found
+	Seen     []string  // what the last look inside found
 	SeenAt   time.Time
 }
 

@@ -53,7 +53,8 @@ type Manager struct {
 type box struct {
 	id     ID
 	client *agent.Client
-	made   chan struct{} // closed when creation has ended, one way or the other
+	made   chan struct{} // closed when creation or resume has ended, one way or the other
+	failed error         // why a resume did not end in Running; valid once made
 	host   sync.Mutex    // held while Runtime.Remove works: death and kill may meet
 
 	mu      sync.Mutex
@@ -61,7 +62,9 @@ type box struct {
 	removal *removal           // not nil once somebody removes it; others wait for the same
 	touched time.Time
 
-	clock clockwork
+	clock   clockwork
+	passage *passage // not nil while it is suspended or saved
+	doomed  bool     // somebody kills it: nothing new begins
 }
 
 // interrupt ends the creation or the watcher, whichever runs.
@@ -149,8 +152,7 @@ func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, 
 
 // start does the host's part of a creation and ends in Running.
 func (m *Manager) start(ctx context.Context, b *box, r Record) error {
-	spec := Spec{ID: r.ID, Image: r.Image, Hostname: hostname(r.Label, r.ID), Cwd: r.Cwd, User: r.User, Env: r.Env, Resources: r.Resources}
-	journal := func(step string) error { return m.o.Records.NoteStep(ctx, r.ID, step, m.o.Now()) }
+	spec, journal := specOf(r), m.journal(ctx, r.ID)
 	var err error
 	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
 		return err
@@ -175,6 +177,11 @@ func (m *Manager) start(ctx context.Context, b *box, r Record) error {
 	}
 	m.watch(b)
 	return nil
+}
+
+// specOf says what a runtime needs to make the sandbox of a record.
+func specOf(r Record) Spec {
+	return Spec{ID: r.ID, Image: r.Image, Hostname: hostname(r.Label, r.ID), Cwd: r.Cwd, User: r.User, Env: r.Env, Resources: r.Resources}
 }
 
 // hostname makes what `hostname` says inside: letters, digits and dashes of the label, else the id.
@@ -234,8 +241,11 @@ func (m *Manager) Kill(ctx context.Context, id ID, reason string) error {
 			return err
 		}
 	}
-	b.interrupt() // a creation under way stops at its next step and undoes itself
+	b.doom() // what is under way stops at its next step and undoes itself
 	<-b.made
+	if p := b.under(); p != nil {
+		<-p.done
+	}
 	return m.remove(context.WithoutCancel(ctx), b, reason)
 }
 
@@ -319,9 +329,9 @@ func (m *Manager) died(b *box, d Death) {
 	}
 	if !moved {
 		b.mu.Lock()
-		removed := b.removal != nil
+		taken := b.removal != nil || b.passage != nil
 		b.mu.Unlock()
-		if !removed { // it was removed before this box was made: nobody else forgets it
+		if !taken { // it was removed before this box was made: nobody else forgets it
 			_ = b.client.Close()
 			m.forget(b)
 		}

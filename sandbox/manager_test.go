@@ -19,6 +19,8 @@ import (
 
 // stubRuntime is a host that exists in memory; hooks let a test hold or fail a step. Its agent is the real one.
 type stubRuntime struct {
+	sandbox.Saver // none: what suspends is tested with the fake
+
 	update func(sandbox.Resources) error // asked before limits change
 	limits map[sandbox.ID]sandbox.Resources
 
@@ -122,6 +124,10 @@ func (f *stubRuntime) Remove(_ context.Context, id sandbox.ID) error {
 	return nil
 }
 
+func (f *stubRuntime) Free(ctx context.Context, id sandbox.ID) error { return f.Remove(ctx, id) }
+
+func (f *stubRuntime) Saves(context.Context) ([]sandbox.Save, error) { return nil, nil }
+
 func (f *stubRuntime) Found(context.Context) ([]sandbox.ID, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,6 +221,15 @@ func (m *memoryRecords) SetNetwork(_ context.Context, id sandbox.ID, p sandbox.N
 	return nil
 }
 
+func (m *memoryRecords) NoteSave(_ context.Context, id sandbox.ID, at time.Time, bytes int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.all[id]
+	r.SavedAt, r.SavedBytes = at, bytes
+	m.all[id] = r
+	return nil
+}
+
 func (m *memoryRecords) TouchSandbox(context.Context, sandbox.ID, time.Time) error { return nil }
 
 func (m *memoryRecords) NoteStep(_ context.Context, _ sandbox.ID, step string, _ time.Time) error {
@@ -228,6 +243,14 @@ func (m *memoryRecords) status(id sandbox.ID) sandbox.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.all[id].Status
+}
+
+func (m *memoryRecords) set(id sandbox.ID, s sandbox.Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.all[id]
+	r.Status = s
+	m.all[id] = r
 }
 
 func newManager(t *testing.T, f *stubRuntime, r *memoryRecords) *sandbox.Manager {

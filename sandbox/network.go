@@ -111,6 +111,13 @@ func (m *Manager) ChangeNetwork(ctx context.Context, id ID, p NetworkPolicy) err
 	if err != nil {
 		return err
 	}
+	if r.Status == Suspended && b == nil {
+		if err := m.o.Records.SetNetwork(ctx, id, p); err != nil {
+			return err
+		}
+		m.tell(ctx, id)
+		return nil
+	}
 	if b == nil || r.Status != Running {
 		return notRunning(r)
 	}

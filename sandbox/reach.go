@@ -10,8 +10,25 @@ import (
 	"sandgate/sandbox/agent"
 )
 
-// Agent gives the client of a running sandbox. Otherwise: fault NotFound, Starting, or SandboxDied with its reason.
+// Agent gives the client of a running sandbox, and wakes one that is suspended for it. Otherwise: fault NotFound,
+// Starting, or SandboxDied with its reason.
 func (m *Manager) Agent(ctx context.Context, id ID) (*agent.Client, error) {
+	for {
+		c, err := m.AwakeAgent(ctx, id)
+		if !errors.Is(err, ErrAsleep) {
+			return c, err
+		}
+		if _, err := m.Resume(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ErrAsleep means that a sandbox is suspended, or on its way there or back.
+var ErrAsleep = errors.New("the sandbox is suspended")
+
+// AwakeAgent is Agent without waking: ErrAsleep instead.
+func (m *Manager) AwakeAgent(ctx context.Context, id ID) (*agent.Client, error) {
 	r, err := m.o.Records.SandboxByID(ctx, id)
 	if err != nil {
 		return nil, err
@@ -21,8 +38,13 @@ func (m *Manager) Agent(ctx context.Context, id ID) (*agent.Client, error) {
 
 // AgentOf is Agent for a record that was read just now.
 func (m *Manager) AgentOf(r Record) (*agent.Client, error) {
-	if b := m.boxOf(r.ID); b != nil && r.Status == Running {
-		return b.client, nil
+	switch r.Status {
+	case Running:
+		if b := m.boxOf(r.ID); b != nil {
+			return b.client, nil
+		}
+	case Suspending, Suspended, Resuming:
+		return nil, fault.Wrap(ErrAsleep, fault.Starting, "The sandbox is %s.", r.Status)
 	}
 	return nil, notRunning(r)
 }
@@ -33,6 +55,8 @@ func notRunning(r Record) error {
 		return fault.New(fault.NotFound, "Sandbox not found")
 	case Failed:
 		return Died(r.Reason)
+	case Suspended:
+		return fault.New(fault.Conflict, "The sandbox is suspended; wake it first.").With("reason", "suspended")
 	default:
 		return fault.New(fault.Starting, "The sandbox is %s; try again in a moment.", r.Status)
 	}
@@ -49,6 +73,7 @@ func Died(reason string) error {
 		ReasonHostRestarted:    "the host was restarted",
 		ReasonIdle:             "nothing used it for longer than its idle_timeout",
 		ReasonExpired:          "its max_lifetime was over",
+		ReasonSaveLost:         "what was kept of it while it was suspended is gone",
 	}
 	w, ok := words[reason]
 	if !ok {
@@ -80,6 +105,8 @@ func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
 				return Died(r.Reason)
 			}
 			return Died(ReasonKilled)
+		case rerr == nil && (r.Status == Suspending || r.Status == Suspended || r.Status == Resuming):
+			return fault.Wrap(err, fault.Starting, "The sandbox was suspended meanwhile. What runs in it goes on when it wakes: ask again.").With("reason", "suspended")
 		}
 		select {
 		case <-ctx.Done():
@@ -99,12 +126,15 @@ func (m *Manager) Records(ctx context.Context, f Filter) ([]Record, error) {
 	return m.o.Records.Sandboxes(ctx, f)
 }
 
-// Usage reads what a running sandbox takes.
+// Usage reads what a sandbox takes: of a suspended one, what is kept of it on the disk.
 func (m *Manager) Usage(ctx context.Context, id ID) (Usage, error) {
 	if m.boxOf(id) == nil {
 		r, err := m.o.Records.SandboxByID(ctx, id)
 		if err != nil {
 			return Usage{}, err
+		}
+		if r.Status == Suspended {
+			return Usage{DiskBytes: r.SavedBytes}, nil
 		}
 		return Usage{}, notRunning(r)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"sandgate/internal/fault"
 )
 
 // Reconcile compares records with the host and mends both ways: what is ours and alive is taken up again, what is ours
@@ -39,6 +41,25 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove unowned %s: %w", id, err))
 		}
 	}
+	errs = append(errs, m.dropUnowned(ctx, owned))
+	return errors.Join(errs...)
+}
+
+// dropUnowned takes saves off the disk whose sandbox is on no record any more.
+func (m *Manager) dropUnowned(ctx context.Context, owned map[ID]bool) error {
+	saves, err := m.o.Runtime.Saves(ctx)
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	var errs []error
+	for _, s := range saves {
+		id := ID(s.ID)
+		if !id.Valid() || owned[id] || m.boxOf(id) != nil {
+			continue
+		}
+		m.o.Log.Warn("removing a save that no record owns", "sandbox", string(id))
+		errs = append(errs, m.o.Runtime.DropSave(ctx, s.ID))
+	}
 	return errors.Join(errs...)
 }
 
@@ -71,6 +92,9 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 		if err != nil || death.Reason == "" {
 			death = Death{Reason: ReasonHostRestarted, Detail: "not alive when the server started"}
 		}
+		if r.Persistent && death.Reason == ReasonHostRestarted && m.fallBack(ctx, b) {
+			return nil
+		}
 		m.died(b, death)
 		return nil
 	case Failed:
@@ -78,7 +102,73 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 			return nil
 		}
 		return m.sweep(ctx, r.ID)
+	case Suspending, Suspended, Resuming:
+		return m.takeUpSave(ctx, r, traces)
 	default: // half made or half removed when the server ended
 		return m.Kill(ctx, r.ID, ReasonKilled)
 	}
+}
+
+// fallBack makes of a sandbox that the host's restart ended a suspended one, at its last save; false when there is none.
+func (m *Manager) fallBack(ctx context.Context, b *box) bool {
+	if _, err := m.o.Runtime.Saved(ctx, SaveID(b.id)); err != nil {
+		return false
+	}
+	moved, err := m.become(ctx, b.id, Running, Suspending, ReasonHostRestarted)
+	if err == nil && moved {
+		err = m.asleep(ctx, b, ReasonHostRestarted)
+	}
+	if err != nil {
+		m.o.Log.Error("fall back to a save", "sandbox", string(b.id), "cause", err.Error()) // the next reconcile goes on
+	}
+	m.forget(b)
+	return true
+}
+
+// takeUpSave brings one that is suspended, or was on its way there or back when the server ended, to one of its ends.
+func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
+	if r.Status == Suspended && !traces {
+		if _, err := m.o.Runtime.Saved(ctx, SaveID(r.ID)); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	b := m.newBox(r.ID)
+	if err := m.admit(b); err != nil {
+		return nil // another call took it up, or the server stops
+	}
+	defer close(b.made)
+	if r.Status == Suspending {
+		if err := m.settle(ctx, b, r.Reason); fault.Is(err, fault.SandboxDied) {
+			return nil // it is on record
+		} else if err != nil {
+			m.forget(b)
+			return err
+		}
+		if m.boxOf(r.ID) != b {
+			return nil
+		}
+		m.enforce(ctx, r) // it runs on
+		if m.o.Network != nil {
+			if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
+				m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
+			}
+		}
+		return nil
+	}
+	defer m.forget(b)
+	if err := m.vacate(ctx, r.ID); err != nil {
+		return fmt.Errorf("take up %s: %w", r.ID, err)
+	}
+	if _, err := m.o.Runtime.Saved(ctx, SaveID(r.ID)); fault.Is(err, fault.NotFound) {
+		if err := m.lost(ctx, b, r.Status, ReasonSaveLost); !fault.Is(err, fault.SandboxDied) {
+			return err
+		}
+		return nil
+	}
+	if r.Status == Resuming {
+		if _, err := m.become(ctx, r.ID, Resuming, Suspended, r.Reason); err != nil {
+			return err
+		}
+	}
+	return nil
 }

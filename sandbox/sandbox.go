@@ -6,6 +6,7 @@ package sandbox
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"regexp"
 	"time"
@@ -55,7 +56,8 @@ const (
 	Gone       Status = "gone" // kept in records only, so that a second DELETE is told from an unknown id
 )
 
-// Reasons why a sandbox is failed or stopping; Record.Reason holds one of them or "".
+// Reasons why a sandbox is failed or stopping; Record.Reason holds one of them or "". One that was resumed from an earlier
+// save because the host was restarted says so while it runs.
 const (
 	ReasonOutOfMemory      = "out_of_memory"
 	ReasonTooManyProcesses = "too_many_processes"
@@ -64,6 +66,7 @@ const (
 	ReasonKilled           = "killed"
 	ReasonStartFailed      = "start_failed"
 	ReasonHostRestarted    = "host_restarted"
+	ReasonSaveLost         = "save_lost"
 )
 
 // Resources caps what a sandbox may take of the host.
@@ -124,10 +127,66 @@ type Runtime interface {
 	// Update holds a running sandbox to other limits of CPU, memory and processes, at once; the disk's is ignored. Memory
 	// or processes below what it uses and cannot give back: fault.Conflict, and nothing is changed or killed.
 	Update(ctx context.Context, id ID, res Resources) error
-	// Remove takes everything of the sandbox off the host. It is idempotent, tries every step, and joins the errors.
+	// Remove takes everything of the sandbox off the host, its own save too. It is idempotent, tries every step, and joins
+	// the errors.
 	Remove(ctx context.Context, id ID) error
+	// Free is Remove but for the save.
+	Free(ctx context.Context, id ID) error
 	// Found lists the ids of which any trace that bears our INST is on the host, whatever records say.
 	Found(ctx context.Context) ([]ID, error)
+
+	Saver
+}
+
+// SaveID names a save: the id of the sandbox whose own it is, or that of a snapshot ("snap" and 20 of a-z0-9).
+type SaveID string
+
+var savePattern = regexp.MustCompile(`^(sb|snap)[a-z0-9]{20}$`)
+
+// Valid reports whether id has one of the shapes that ids of saves have.
+func (id SaveID) Valid() bool { return savePattern.MatchString(string(id)) }
+
+// Save is a kept state of a sandbox: memory, processes and files. It is on disk, whole, and outlives a reboot.
+type Save struct {
+	ID    SaveID
+	At    time.Time
+	Bytes int64 // on disk
+	Image string
+	Whole bool // else it is the trace of one that was not finished, and the fields above are not known
+}
+
+// ErrUnrestorable means that a save cannot be made to run again: another runtime, another processor, or damaged. Its
+// files may still be there: Source.FilesOnly.
+var ErrUnrestorable = errors.New("the save cannot be made to run again")
+
+// Source tells Resume what to start from.
+type Source struct {
+	Save SaveID
+	// FilesOnly starts afresh on the files of the save: processes, terminals and what was in memory are lost.
+	FilesOnly bool
+}
+
+// Saver keeps states of sandboxes and starts sandboxes from them. Bridges must be closed before a save: while one is open
+// it is refused with fault.Conflict, and while it is made Dial answers fault.Starting.
+type Saver interface {
+	// Save keeps the state of a running sandbox under a name, in place of what was there, and lets it run on. When it fails
+	// the sandbox runs on, and what was kept before is still there. No room for it on the disk: fault.HostFull.
+	Save(ctx context.Context, id ID, to SaveID, journal Journal) error
+	// Suspend keeps the state under the sandbox's own id and takes everything else of it off the host. When it fails the
+	// sandbox either runs on or is dead: Settle tells.
+	Suspend(ctx context.Context, id ID, journal Journal) error
+	// Settle brings a Suspend that was broken off to one of its ends: it gives true when the sandbox runs on, false when it
+	// is off the host with its save kept. Neither: fault.NotFound.
+	Settle(ctx context.Context, id ID) (running bool, err error)
+	// Resume makes a sandbox run from a save, which stays. When it fails or ctx ends, every step done so far is undone
+	// first. Its network namespace, hostname and limits are those of spec. ErrUnrestorable: see there.
+	Resume(ctx context.Context, spec Spec, from Source, journal Journal) error
+	// Saved describes a save that is whole; there is none: fault.NotFound.
+	Saved(ctx context.Context, id SaveID) (Save, error)
+	// Saves lists all of which there is any trace.
+	Saves(ctx context.Context) ([]Save, error)
+	// DropSave takes one off the disk; none: nil.
+	DropSave(ctx context.Context, id SaveID) error
 }
 
 // Record is what is kept of a sandbox. Values are copies; change them through Records only.
@@ -147,6 +206,10 @@ type Record struct {
 	Metadata     map[string]string
 	Resources    Resources
 	Network      NetworkPolicy
+	Persistent   bool      // it is suspended where others end
+	Parent       string    // what it was started from: a snapshot's id, or that of the sandbox it is a fork of; "" is an image
+	SavedAt      time.Time // of the save that is kept of it; zero: none
+	SavedBytes   int64     // … and its size on disk
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
@@ -173,6 +236,8 @@ type Records interface {
 	ChangeStatus(ctx context.Context, id ID, from, to Status, reason string, at time.Time) (bool, error)
 	// SetNetwork keeps what a sandbox may reach.
 	SetNetwork(ctx context.Context, id ID, p NetworkPolicy) error
+	// NoteSave keeps when a sandbox was saved last and how large that is.
+	NoteSave(ctx context.Context, id ID, at time.Time, bytes int64) error
 	// TouchSandbox notes activity, and moves the idle deadline with it; it never moves either backwards.
 	TouchSandbox(ctx context.Context, id ID, at time.Time) error
 	// NoteStep writes the intent of a host change before it happens.

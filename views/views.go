@@ -107,6 +107,8 @@ type NewSandbox struct {
 	Label    ui.Field
 	Image    ui.Field
 	Images   []ui.Choice
+	Keep     ui.Field // a box to tick: persistent
+	Kept     bool
 	Building *Progress
 	CPU      ui.Field
 	Memory   ui.Field

@@ -27,6 +27,10 @@ type SandboxHead struct {
 	Label string
 	State ui.State
 	Story string
+	Calm  bool // Story tells of nothing bad
+	// Where the buttons lead that suspend and wake it; "" is no button.
+	SuspendURL string
+	ResumeURL  string
 }
 
 // SandboxSide is limits, use and details; live.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type place struct {
 	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
 	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
 	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
+	// SavedMB bounds what is kept of sandboxes.
+	SavedMB int64 `help:"MiB of the disk that suspended sandboxes and snapshots may take together; 0: all but a reserve." env:"SANDGATE_SAVED_MB" name:"saved-mb" default:"0" placeholder:"MB"`
 
 	bounds *bounds // of a server; nil: nothing is created
 }
@@ -237,6 +240,10 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		return nil, err
 	}
 	ps.hub = term.NewHub(workspace.AttachVia(ps.manager))
+	ps.hub.WakeBy(func(ctx context.Context, id sandbox.ID) error {
+		_, err := ps.manager.Resume(ctx, id)
+		return err
+	})
 	wo.Sandboxes, wo.Terminals = ps.manager, ps.hub
 	if ps.service, err = workspace.New(wo); err != nil {
 		ps.close()
@@ -258,6 +265,7 @@ func (p *place) runtime(e *env, ps *parts, logger *slog.Logger) (*runsc.Runtime,
 	}
 	return runsc.New(runsc.Options{
 		Binary: binary, AgentBinary: agentPath, Images: ps.images, DataDir: ps.dir.path, Inst: ps.dir.inst, Log: logger,
+		MaxSaves: p.SavedMB << 20,
 	})
 }
 

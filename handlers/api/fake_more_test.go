@@ -57,6 +57,14 @@ func (f *fake) KeepAlive(_ context.Context, _ auth.Actor, id string, d time.Dura
 	return record(workspace.CreateOptions{}), f.saw("KeepAlive", id)
 }
 
+func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return record(workspace.CreateOptions{Persistent: true}), f.saw("SuspendSandbox", id)
+}
+
+func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return record(workspace.CreateOptions{Persistent: true}), f.saw("ResumeSandbox", id)
+}
+
 func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error) {
 	f.patch = p
 	o := workspace.CreateOptions{Metadata: p.Metadata}

@@ -142,7 +142,7 @@ func record(o workspace.CreateOptions) workspace.Sandbox {
 	at := time.Date(2026, 11, 30, 12, 0, 0, 123456000, time.UTC)
 	return workspace.Sandbox{Record: sandbox.Record{
 		ID: knownID, Label: o.Label, Image: "base", OwnerKind: "key", OwnerName: "robot", Status: sandbox.Running,
-		Metadata: o.Metadata, Resources: sandbox.DefaultResources, CreatedAt: at, LastActivity: at,
+		Metadata: o.Metadata, Persistent: o.Persistent, Resources: sandbox.DefaultResources, CreatedAt: at, LastActivity: at,
 	}, Mine: true, Idle: workspace.Idle{Since: at, Action: workspace.ActionKill}}
 }
 

@@ -106,6 +106,15 @@ var operations = map[string]operation{
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
 
+	"POST /v1/sandboxes/:id/suspend": {
+		tag: "sandboxes", summary: "Suspend a sandbox", about: "A persistent one: memory, processes and files go to the host's disk, and any call that needs them wakes it. sandboxes:run suspends one's own, sandboxes:manage anyone's.",
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+	"POST /v1/sandboxes/:id/resume": {
+		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+
 	"GET /v1/limits": {tag: "sandboxes", summary: "Read the workspace's limits", answers: ok[workspaceLimitsBody]("What holds, and why.")},
 	"PUT /v1/limits": {
 		tag: "sandboxes", summary: "Set the workspace's limits", about: "Replaces all of them. Sandboxes that are there keep what they have.",

@@ -14,7 +14,7 @@ type createRequest struct {
 	Env           map[string]string `json:"env,omitempty" maxProperties:"128" doc:"Environment variables of every command and terminal."`
 	Resources     *resourcesRequest `json:"resources,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Pairs of your own; keys up to 64 characters, values up to 256."`
-	Persistent    bool              `json:"persistent,omitempty" doc:"Only false in this version."`
+	Persistent    bool              `json:"persistent,omitempty" doc:"It can be suspended: kept on disk, and woken by the next call."`
 	PlatformKey   bool              `json:"platform_key,omitempty" doc:"NOXUS_API_KEY and NOXUS_BACKEND_URL inside: a key of the caller's rights, for the sandbox's life."`
 	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Use of the processor inside, a tenth of a core or more, keeps it alive; true unless given."`
 	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`

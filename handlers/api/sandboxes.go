@@ -48,7 +48,7 @@ type ownerBody struct {
 type idleBody struct {
 	Since         string   `json:"since" doc:"When it was last used."`
 	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive, approval. Empty: its time runs."`
-	Action        string   `json:"action" enum:"none,kill" doc:"What happens when it stays unused: kill; none where it does not run."`
+	Action        string   `json:"action" enum:"none,kill,suspend" doc:"What happens when it stays unused: kill, of persistent ones suspend; none where it does not run."`
 	At            *string  `json:"at" doc:"When that happens if nothing uses it until then; null while something keeps it alive."`
 	Timeout       int64    `json:"idle_timeout" doc:"Seconds it may be unused."`
 	MaxLifetime   *int64   `json:"max_lifetime" doc:"Seconds it may live; null: no end."`
@@ -86,7 +86,7 @@ type approvalBody struct {
 func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
-		Label: orNull(s.Label), Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
+		Label: orNull(s.Label), Persistent: s.Persistent, Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
 		ExpiresAt: stampOrNull(s.ExpiresAt), Idle: toIdle(s),
 		Resources: s.Resources,
 		Network:   toNetwork(s.Network),
@@ -106,14 +106,15 @@ func (s *server) createSandbox(c echo.Context) error {
 		return err
 	}
 	opts := workspace.CreateOptions{
-		Label:     o.line("label", maxLabel),
-		Image:     o.line("image", 128),
-		Cwd:       string(o.path("cwd", false)),
-		User:      o.word("user", maxUser),
-		Env:       o.environment("env"),
-		Secrets:   o.environment("secrets"),
-		Metadata:  o.texts("metadata", maxMetadata, 256, 1024),
-		Resources: o.resources("resources"),
+		Label:      o.line("label", maxLabel),
+		Persistent: o.flag("persistent", false),
+		Image:      o.line("image", 128),
+		Cwd:        string(o.path("cwd", false)),
+		User:       o.word("user", maxUser),
+		Env:        o.environment("env"),
+		Secrets:    o.environment("secrets"),
+		Metadata:   o.texts("metadata", maxMetadata, 256, 1024),
+		Resources:  o.resources("resources"),
 
 		IdleTimeout: o.seconds("idle_timeout"), MaxLifetime: o.seconds("max_lifetime"), IgnoreBusy: !o.flag("keep_while_busy", true),
 	}
@@ -148,9 +149,6 @@ func (o *object) resources(name string) sandbox.Resources {
 
 // notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
 func (o *object) notYet() {
-	if o.flag("persistent", false) {
-		o.fail("persistent", later)
-	}
 	if o.has("snapshot_id") {
 		o.fail("snapshot_id", later)
 	}

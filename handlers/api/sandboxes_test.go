@@ -66,7 +66,6 @@ func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 func TestCreateRefusesWhatItWouldIgnore(t *testing.T) {
 	b := start(t)
 	for body, field := range map[string]string{
-		`{"persistent":true}`:                                           "persistent",
 		`{"platform_key":"yes"}`:                                        "platform_key",
 		`{"secrets":{"T":1}}`:                                           "secrets",
 		`{"idle_timeout":0}`:                                            "idle_timeout",
@@ -295,7 +294,7 @@ func TestMethodsAndPathsThatAreNotThere(t *testing.T) {
 		{"GET", "/v1/", 404},
 		{"GET", "/v1/none", 404},
 		{"GET", "/v1/sandboxes/" + knownID + "/metrics/none", 404},
-		{"POST", "/v1/sandboxes/" + knownID + "/suspend", 404},
+		{"POST", "/v1/sandboxes/" + knownID + "/nap", 404},
 		{"PUT", "/v1/sandboxes", 405},
 		{"PUT", "/v1/sandboxes/" + knownID, 405},
 		{"OPTIONS", "/v1/sandboxes", 405},

@@ -91,6 +91,28 @@ var watchingAccounts = map[string]account{
 		w.SampleMetrics(ctx)
 		return nil
 	}},
+	"SuspendSandbox": {
+		kind: change, needs: []auth.Permission{auth.SandboxesManage, auth.SandboxesRun},
+		prepare: func(t *testing.T, w *world) any { t.Helper(); return w.newPersistent(t) },
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			_, err := w.SuspendSandbox(ctx, a, id)
+			return err
+		}),
+	},
+	"ResumeSandbox": {
+		kind: change, needs: runNeeds,
+		prepare: func(t *testing.T, w *world) any {
+			t.Helper()
+			id := w.newPersistent(t)
+			_, err := w.SuspendSandbox(context.Background(), w.ann, id)
+			require.NoError(t, err)
+			return id
+		},
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			_, err := w.ResumeSandbox(ctx, a, id)
+			return err
+		}),
+	},
 	"UpdateSandbox": {
 		kind: change, needs: []auth.Permission{auth.SandboxesManage, auth.SandboxesRun},
 		prepare: func(t *testing.T, w *world) any { t.Helper(); return w.newSandbox(t) },

@@ -99,6 +99,14 @@ func (w *world) newSandbox(t *testing.T) string {
 	return string(made.ID)
 }
 
+// newPersistent makes one that can be suspended, owned by ann.
+func (w *world) newPersistent(t *testing.T) string {
+	t.Helper()
+	made, err := w.CreateSandbox(context.Background(), w.ann, workspace.CreateOptions{Label: "box", Cwd: w.tmp, User: w.user, Persistent: true})
+	require.NoError(t, err)
+	return string(made.ID)
+}
+
 // sandbox gives one that is shared by all calls of a method.
 func (w *world) sandbox(t *testing.T) string {
 	t.Helper()

@@ -21,14 +21,15 @@ import (
 type Idle struct {
 	Since   time.Time // of the last use
 	Because []string  // reasons of package idle that keep it alive now, sorted; none: its time runs
-	Action  string    // what happens at At: "kill"; "none" for one that does not run
+	Action  string    // what happens at At: "kill", of persistent ones "suspend"; "none" for one that does not run
 	At      time.Time // when it happens if nothing uses it until then; zero while something keeps it alive
 }
 
 // Words of Idle.Action.
 const (
-	ActionNone = "none"
-	ActionKill = "kill"
+	ActionNone    = "none"
+	ActionKill    = "kill"
+	ActionSuspend = "suspend"
 )
 
 // EventWarning tells, a minute before, that a sandbox is about to end; Target is the moment, Reason "idle" or "expired".
@@ -59,6 +60,9 @@ func (s *Service) idleOf(r sandbox.Record) Idle {
 		return out
 	}
 	out.Action, out.At = ActionKill, r.IdleAt
+	if r.Persistent {
+		out.Action = ActionSuspend
+	}
 	u := s.o.Sandboxes.Uses(r.ID)
 	if u.Last.After(out.Since) {
 		out.Since = u.Last
@@ -129,7 +133,7 @@ const (
 // look asks the agent what runs, and waits for the ends of background commands that it did not know of: after a restart
 // of the server they keep their sandbox alive as before.
 func (s *Service) look(ctx context.Context, r sandbox.Record) ([]string, error) {
-	client, err := s.o.Sandboxes.Agent(ctx, r.ID)
+	client, err := s.o.Sandboxes.AwakeAgent(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}

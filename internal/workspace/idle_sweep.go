@@ -129,6 +129,9 @@ func (s *Service) judge(ctx context.Context, r sandbox.Record) {
 	u := s.o.Sandboxes.Uses(r.ID)
 	state := idle.State{Timeout: r.Life.IdleTimeout, LastUse: u.Last, Deadline: r.IdleAt, Expires: r.ExpiresAt, Busy: s.reasons(r.ID, u)}
 	v := idle.Decide(s.o.Now(), state)
+	if r.Status != sandbox.Running && v.Act != idle.Expire {
+		return // what is suspended only ever ends by its life
+	}
 	if (v.Act == idle.End || v.Act == idle.Warn && !v.Life) && !s.idle.told(r.ID, v) {
 		inside, sure := s.inside(ctx, r)
 		if !sure {
@@ -243,9 +246,33 @@ func (s *Service) computing(ctx context.Context, id sandbox.ID) (busy, sure bool
 	return coresBetween(last, now) >= idle.BusyCores, true
 }
 
-// onIdle ends what nobody used in time. Persistent sandboxes are to be suspended here instead of killed.
+// onIdle does with one that nobody used in time what its kind asks for: a persistent one is suspended, others are ended.
 func (s *Service) onIdle(ctx context.Context, r sandbox.Record) error {
+	if r.Persistent {
+		return s.putToSleep(ctx, r)
+	}
 	return s.end(ctx, r, s.o.Sandboxes.ExpireIdle, fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout))
+}
+
+// putToSleep suspends one that is still unused. A use that comes meanwhile wakes it again. One that cannot be suspended
+// now is tried again when its grace is over.
+func (s *Service) putToSleep(ctx context.Context, r sandbox.Record) error {
+	if u := s.o.Sandboxes.Uses(r.ID); len(u.Now) > 0 || u.Last.Add(r.Life.IdleTimeout).After(s.o.Now()) {
+		return nil
+	}
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.suspend", SandboxID: string(r.ID), Target: r.Label}
+	err := s.change(ctx, s.clockwork(r), what, func(ctx context.Context) (string, error) {
+		return fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout), s.o.Sandboxes.Suspend(ctx, r.ID)
+	})
+	if err != nil {
+		err = errors.Join(err, s.o.Deadlines.ExtendIdle(ctx, r.ID, s.o.Now().Add(idle.Grace(r.Life.IdleTimeout))))
+	}
+	return err
+}
+
+// clockwork is who acts when the clock does.
+func (s *Service) clockwork(r sandbox.Record) auth.Actor {
+	return auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
 }
 
 // end moves the record first, by compare-and-set against every use, and kills what is then decided, on record with why.
@@ -255,7 +282,7 @@ func (s *Service) end(ctx context.Context, r sandbox.Record, expire func(context
 	if err != nil || !moved {
 		return err
 	}
-	a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
+	a := s.clockwork(r)
 	what := approval.Action{Kind: approval.Other, Name: "sandbox.expire", SandboxID: string(r.ID), Target: r.Label}
 	for {
 		err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -64,10 +65,10 @@ func (o *CreateOptions) check(bounds Limits) error {
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = idle.DefaultTimeout
 	}
-	if o.MaxLifetime == 0 {
+	if o.MaxLifetime == 0 && !o.Persistent {
 		o.MaxLifetime = idle.DefaultLifetime
 	}
-	checkLife(o.IdleTimeout, o.MaxLifetime, bad)
+	checkLife(o.IdleTimeout, cmp.Or(o.MaxLifetime, idle.DefaultLifetime), bad)
 	bounds.check(o.Resources, sandbox.Resources{}, bad)
 	return fieldsFault(bad)
 }

@@ -17,6 +17,7 @@ import (
 // CreateOptions are the contract's create body, as far as their parts have landed. Zero values take the defaults.
 type CreateOptions struct {
 	Label          string
+	Persistent     bool
 	Image          string
 	Cwd            string
 	User           string
@@ -89,7 +90,7 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
-			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources,
+			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources, Persistent: o.Persistent,
 			Life:    sandbox.Life{IdleTimeout: o.IdleTimeout, MaxLifetime: o.MaxLifetime, KeepWhileBusy: !o.IgnoreBusy},
 			Network: o.Network,
 		}, s.quota(bounds))
@@ -187,6 +188,9 @@ func (s *Service) Usage(ctx context.Context, a auth.Actor, id string) (sandbox.U
 // SandboxChanged is told by the Manager of each change: open pages learn of it, terminals of a dead sandbox end, and a
 // death that nobody asked for goes on record.
 func (s *Service) SandboxChanged(r sandbox.Record) {
+	if r.Status == sandbox.Running && r.Persistent { // it may have been woken with commands in it
+		go s.glance(context.Background(), r)
+	}
 	switch r.Status {
 	case sandbox.Failed:
 		r.Label = s.mask(context.Background(), string(r.ID)).hide(r.Label)
@@ -198,6 +202,8 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		if err := s.o.Audit.Note(context.Background(), e); err != nil {
 			s.o.Log.Error("record a death", "sandbox", string(r.ID), "cause", err.Error())
 		}
+	case sandbox.Running:
+		s.o.Terminals.Awake(r.ID)
 	case sandbox.Stopping, sandbox.Gone:
 		why := "The sandbox was killed."
 		if r.Reason == sandbox.ReasonIdle || r.Reason == sandbox.ReasonExpired {
@@ -251,6 +257,9 @@ func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action,
 		return sandbox.Record{}, nil, err
 	}
 	client, err := s.o.Sandboxes.AgentOf(r)
+	if errors.Is(err, sandbox.ErrAsleep) {
+		client, err = s.o.Sandboxes.Agent(ctx, r.ID) // wakes it
+	}
 	if err != nil {
 		return sandbox.Record{}, nil, err
 	}

@@ -202,7 +202,10 @@ func refuseConn(conn term.Conn, err error) error {
 // AttachVia reaches terminals through the manager's agents; it is what the hub attaches by.
 func AttachVia(m *sandbox.Manager) term.AttachFunc {
 	return func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error) {
-		client, err := m.Agent(ctx, id)
+		client, err := m.AwakeAgent(ctx, id)
+		if errors.Is(err, sandbox.ErrAsleep) {
+			err = fmt.Errorf("%w: %w", term.ErrAsleep, err)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -24,7 +24,8 @@ type Attachment interface {
 	// the bridge broke.
 	Next() (PTYEvent, error)
 	// Input types bytes. It returns once they are on the bridge; the agent queues at most MaxInput and then drops the
-	// message whole, which Next tells as Refused. More than MaxInput at once is fault.TooLarge.
+	// message whole, which Next tells as Refused. More than MaxInput at once is fault.TooLarge. An error that is ErrUnsent
+	// means that nothing left: it may be sent again over another attachment.
 	Input(p []byte) error
 	Resize(cols, rows int) error
 	Signal(name string) error
@@ -60,6 +61,11 @@ func (c *Client) Attach(ctx context.Context, id string, since int64) (Attachment
 		method: http.MethodPost, path: path, query: url.Values{"since": {strconv.FormatInt(since, 10)}}, repeat: true,
 		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {PTYUpgrade}},
 	}
+	leave, err := c.gate.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	short, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := c.do(short, k)
@@ -71,17 +77,19 @@ func (c *Client) Attach(ctx context.Context, id string, since int64) (Attachment
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("agent attach: no upgrade but status %d", resp.StatusCode)
 	}
-	a := &attachment{conn: conn, in: frameReader{r: bufio.NewReaderSize(conn, 16<<10), limit: MaxFrame}, next: -1}
+	a := &attachment{c: c, holds: c.holdCount(), conn: conn, in: frameReader{r: bufio.NewReaderSize(conn, 16<<10), limit: MaxFrame}, next: -1}
 	a.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	return a, nil
 }
 
 type attachment struct {
-	conn io.ReadWriteCloser
-	stop func() bool
-	in   frameReader
-	next int64 // offset that output has to reach at least; -1 before the first
-	over bool
+	c     *Client
+	holds int // of the client, when this began
+	conn  io.ReadWriteCloser
+	stop  func() bool
+	in    frameReader
+	next  int64 // offset that output has to reach at least; -1 before the first
+	over  bool
 
 	mu  sync.Mutex // one frame at a time
 	buf []byte
@@ -129,6 +137,16 @@ func (a *attachment) Next() (PTYEvent, error) {
 }
 
 func (a *attachment) send(t FrameType, p []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	leave, err := a.c.gate.enter(ctx) // a frame is on the bridge whole before that is taken away, or not at all
+	if err != nil || a.c.holdCount() != a.holds {
+		if err == nil {
+			leave()
+		}
+		return fmt.Errorf("agent terminal: %w: %w", ErrBridge, ErrUnsent)
+	}
+	defer leave()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.buf = append(a.buf[:0], byte(t))
@@ -136,7 +154,7 @@ func (a *attachment) send(t FrameType, p []byte) error {
 	a.buf = append(a.buf, p...)
 	timer := time.AfterFunc(sendTimeout, func() { _ = a.conn.Close() })
 	defer timer.Stop()
-	_, err := a.conn.Write(a.buf)
+	_, err = a.conn.Write(a.buf)
 	if cap(a.buf) > MaxFrame {
 		a.buf = nil
 	}

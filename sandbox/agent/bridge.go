@@ -58,6 +58,12 @@ func (b *bridge) close() {
 
 // dialOne makes one connection. ctx bounds the making only: what the dialer ties to its context must live on after it.
 func (c *Client) dialOne(ctx context.Context, bulk bool) (net.Conn, context.CancelFunc, error) {
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	if ended {
+		return nil, nil, fmt.Errorf("dial agent: %w: the client is closed", ErrBridge)
+	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	timer := time.AfterFunc(dialTimeout, cancel)
@@ -185,7 +191,9 @@ func (c *Client) connect(ctx context.Context) error {
 	go c.lookAfter(b)
 	c.mu.Lock()
 	old := c.bridge
-	c.bridge = b
+	if c.bridge = b; c.ended {
+		c.bridge, old = nil, b
+	}
 	c.mu.Unlock()
 	if old != nil {
 		old.close()
@@ -292,6 +300,11 @@ func (b countedConn) Close() error { defer b.release(); return b.ReadWriteCloser
 
 // small does k within callTimeout and reads the answer into v (nil: none wanted), at most limit bytes.
 func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
+	leave, err := c.gate.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	short, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := c.do(short, k)

@@ -25,11 +25,14 @@ type Client struct {
 	dial    Dialer
 	dialing chan struct{} // a token: one dial at a time
 	bulk    chan struct{} // tokens of bulk bridges
+	gate    gate          // what Hold closes
 
 	keepIdle time.Duration
 
 	mu     sync.Mutex
 	bridge *bridge
+	holds  int // how often Hold took the bridges away
+	ended  bool
 }
 
 // NewClient makes a client that is not connected yet.

@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -175,6 +177,11 @@ func (c *Client) Copy(ctx context.Context, source, destination []byte) (FileInfo
 	if err != nil {
 		return info, err
 	}
+	leave, err := c.gate.enter(ctx)
+	if err != nil {
+		return info, err
+	}
+	defer leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/files/copy", query: q})
@@ -232,9 +239,21 @@ func (c *Client) Watch(ctx context.Context, path []byte, recursive bool, out fun
 	if recursive {
 		q.Set("recursive", "1")
 	}
+	for again := false; ; again = true {
+		holds := c.holdCount()
+		err := c.watchOnce(ctx, q, again, out)
+		if !errors.Is(err, ErrBridge) || c.holdCount() == holds {
+			return err
+		}
+	}
+}
+
+// watchOnce watches as long as the bridge lives. What happened between two watches is not known: again tells "overflow"
+// in place of the second "ready".
+func (c *Client) watchOnce(ctx context.Context, q url.Values, again bool, out func(FileChange) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := c.do(inner, call{method: http.MethodGet, path: "/v1/files/watch", query: q, repeat: true})
+	resp, err := c.begin(inner, call{method: http.MethodGet, path: "/v1/files/watch", query: q, repeat: true})
 	if err != nil {
 		return err
 	}
@@ -259,6 +278,9 @@ func (c *Client) Watch(ctx context.Context, path []byte, recursive bool, out fun
 			}
 			if err := change.check(); err != nil {
 				return err
+			}
+			if again && change.Type == "ready" {
+				change = FileChange{Type: "overflow"}
 			}
 			if err := out(change); err != nil {
 				return err

@@ -75,7 +75,7 @@ func (c *Client) follow(ctx context.Context, f *follower, start *call) (Exit, er
 	failures := 0
 	posted := false
 	for {
-		before := f.pos
+		before, holds := f.pos, c.holdCount()
 		var k call
 		if f.begun || posted {
 			k = call{method: http.MethodGet, path: "/v1/commands/" + f.id + "/stream", query: f.query(), repeat: true}
@@ -99,7 +99,7 @@ func (c *Client) follow(ctx context.Context, f *follower, start *call) (Exit, er
 			}
 			return Exit{}, err
 		}
-		if f.pos != before {
+		if f.pos != before || c.holdCount() != holds {
 			failures = 0
 		}
 		if failures++; failures > 4 || !f.due.IsZero() && time.Now().After(f.due) {
@@ -134,7 +134,7 @@ func (c *Client) followOnce(ctx context.Context, k call, f *follower) (Exit, err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	quiet := time.AfterFunc(f.patience(), cancel) // the first answer comes at once, or nothing does
-	resp, err := c.do(ctx, k)
+	resp, err := c.begin(ctx, k)
 	quiet.Stop()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {

@@ -206,6 +206,11 @@ func (c *Client) ReadFile(ctx context.Context, path []byte, offset, length int64
 
 // readInline reads a small file in one call; whole is false when it is not small.
 func (c *Client) readInline(ctx context.Context, k call) (info FileInfo, text []byte, whole bool, err error) {
+	leave, err := c.gate.enter(ctx)
+	if err != nil {
+		return info, nil, false, err
+	}
+	defer leave()
 	short, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := c.do(short, k)

@@ -74,9 +74,17 @@ func (j *Jail) makePair(b *box) error {
 var hostSettings = [][2]string{
 	{"rp_filter", "1"},      // what comes in must be where answers go …
 	{"src_valid_mark", "1"}, // … and for packets without our mark there is no such place
-	{"accept_local", "0"}, {"route_localnet", "0"}, {"proxy_arp", "0"}, {"arp_ignore", "8"},
-	{"accept_redirects", "0"}, {"send_redirects", "0"}, {"secure_redirects", "0"}, {"accept_source_route", "0"},
-	{"bootp_relay", "0"}, {"mc_forwarding", ""}, {"forwarding", "1"},
+	{"accept_local", "0"},
+	{"route_localnet", "0"},
+	{"proxy_arp", "0"},
+	{"arp_ignore", "8"},
+	{"accept_redirects", "0"},
+	{"send_redirects", "0"},
+	{"secure_redirects", "0"},
+	{"accept_source_route", "0"},
+	{"bootp_relay", "0"},
+	{"mc_forwarding", ""},
+	{"forwarding", "1"},
 }
 
 // harden sets a host end up to hear IPv4 of its sandbox and nothing else.
@@ -164,6 +172,7 @@ func (j *Jail) raise(b *box) error {
 	if err := j.host.RouteReplace(route); err != nil {
 		return fmt.Errorf("set the route to %s: %w", b.link, err)
 	}
+	b.up = true
 	return nil
 }
 
@@ -195,6 +204,19 @@ func (j *Jail) ourLinks() ([]netlink.Link, error) {
 		}
 	}
 	return out, nil
+}
+
+// linksOf finds the host ends of one sandbox by the names that they can have; listing all links takes long where there are
+// many. One without an alias is of an attempt that ended right after it was made.
+func (j *Jail) linksOf(id sandbox.ID) []netlink.Link {
+	var out []netlink.Link
+	for try := range linkTries {
+		l, err := j.host.LinkByName(j.n.link(id, try))
+		if err == nil && (l.Attrs().Alias == j.n.box(id) || l.Attrs().Alias == "" && l.Type() == "veth") {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 // retried lists again while the host changes under the list.

@@ -47,7 +47,10 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if bulk {
 		args = append(args, "--bulk")
 	}
-	b, err := r.startBridge(ctx, args)
+	if err := r.bridges.enter(id); err != nil {
+		return nil, err
+	}
+	b, err := r.startBridge(ctx, args, func() { r.bridges.leave(id) })
 	if err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
@@ -64,7 +67,13 @@ type bridge struct {
 	reaped  chan struct{}
 }
 
-func (r *Runtime) startBridge(ctx context.Context, args []string) (_ *bridge, err error) {
+// startBridge calls ended once, when the exec client has ended or could not be started.
+func (r *Runtime) startBridge(ctx context.Context, args []string, ended func()) (_ *bridge, err error) {
+	defer func() {
+		if err != nil {
+			ended()
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -104,10 +113,11 @@ func (r *Runtime) startBridge(ctx context.Context, args []string) (_ *bridge, er
 		return nil, err
 	}
 	go func() {
-		defer close(b.reaped)
 		<-gone
 		stop()
 		_ = b.cmd.Wait() // does not block: the process has ended
+		ended()
+		close(b.reaped)
 	}()
 	return b, nil
 }

@@ -25,9 +25,10 @@ type crashPlan struct {
 	ID                                  sandbox.ID
 	Step                                string
 	After                               time.Duration // 0: at the step's intent; else so long after it
+	Suspend                             bool          // suspends ID, which runs, instead of making it
 }
 
-// crash creates a sandbox and is killed on the way, as kill -9 would.
+// crash creates or suspends a sandbox and is killed on the way, as kill -9 would.
 func crash() {
 	var p crashPlan
 	if err := json.Unmarshal([]byte(os.Getenv("SANDGATE_TEST_CRASH")), &p); err != nil {
@@ -42,14 +43,19 @@ func crash() {
 		panic(err)
 	}
 	die := func() { _ = unix.Kill(os.Getpid(), unix.SIGKILL) }
-	err = r.Create(context.Background(), sandbox.Spec{ID: p.ID, Image: "base", Hostname: "crash", Resources: small}, func(step string) error {
+	journal := func(step string) error {
 		if step == p.Step && p.After == 0 {
 			die()
 		} else if step == p.Step {
 			time.AfterFunc(p.After, die)
 		}
 		return nil
-	})
+	}
+	if p.Suspend {
+		err = r.Suspend(context.Background(), p.ID, journal)
+	} else {
+		err = r.Create(context.Background(), sandbox.Spec{ID: p.ID, Image: "base", Hostname: "crash", Resources: small}, journal)
+	}
 	fmt.Println("not killed:", err)
 	if p.Step == "" { // with the sandbox running and a bridge open
 		b, err := r.Dial(context.Background(), p.ID, true)

@@ -68,7 +68,7 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 	if err != nil {
 		return fmt.Errorf("create sandbox %s: %w", spec.ID, err)
 	}
-	err = r.take(ctx, spec, img, journal)
+	err = take(ctx, spec.ID, r.steps(spec, img), journal)
 	release()
 	if err != nil {
 		err = errors.Join(fmt.Errorf("create sandbox %s: %w", spec.ID, err), r.leaveHost())
@@ -77,9 +77,9 @@ func (r *Runtime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox
 }
 
 // take does the steps, or undoes those that were begun.
-func (r *Runtime) take(ctx context.Context, spec sandbox.Spec, img image.Image, journal sandbox.Journal) error {
+func take(ctx context.Context, id sandbox.ID, steps []hostStep, journal sandbox.Journal) error {
 	var undo []hostStep
-	for _, s := range r.steps(spec, img) {
+	for _, s := range steps {
 		err := ctx.Err()
 		if err == nil {
 			err = journal(s.name)
@@ -93,7 +93,7 @@ func (r *Runtime) take(ctx context.Context, spec sandbox.Spec, img image.Image, 
 		err = fmt.Errorf("%s: %w", s.name, err)
 		// The undoing must not be cut short by whatever ended ctx.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		err = errors.Join(err, undoAll(clean, spec.ID, undo))
+		err = errors.Join(err, undoAll(clean, id, undo))
 		cancel()
 		return err
 	}
@@ -152,19 +152,7 @@ func (r *Runtime) makeRoot() error {
 }
 
 func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
-	if err := os.Mkdir(r.dir(spec.ID), 0o711); err != nil {
-		return err
-	}
-	for _, d := range []string{r.bundle(spec.ID), r.overlay(spec.ID)} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return err
-		}
-	}
-	b, err := json.Marshal(r.ociSpec(spec, img.Rootfs))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(r.bundle(spec.ID), "config.json"), b, 0o600)
+	return r.writeBundle(spec.ID, r.ociSpec(spec, img.Rootfs))
 }
 
 func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec) error {
@@ -210,6 +198,25 @@ func (r *Runtime) verify(id sandbox.ID) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
+	return r.guestsFirst(id, st)
+}
+
+// guestsFirst has the kernel choose a process of the guest before the sentry when memory runs out, in the sandbox or on
+// the host: then one program inside ends and the sandbox goes on. Those that come later inherit it.
+func (r *Runtime) guestsFirst(id sandbox.ID, st state) error {
+	pids, err := r.cg.procs(r.name(id))
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if pid == st.Sentry.PID || pid == st.Gofer.PID {
+			continue // oomScore, by runsc
+		}
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // gone meanwhile
+			return fmt.Errorf("order of the guest's end: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -232,17 +239,25 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec) error {
 
 // call runs runsc to its end. The sandbox inherits the streams of "create", so they are /dev/null: a pipe would keep its
 // reader waiting, and a file would let root inside fill the host's disk through /proc/1/fd. What runsc has to say comes
-// through its log file.
+// through its log file. It is killed with the server, so that no half-made sandbox goes on growing after a crash.
 func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
+	return r.callAs(ctx, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, limit, id, args)
+}
+
+// callDetached is call for what goes on when the server dies.
+func (r *Runtime) callDetached(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
+	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args)
+}
+
+func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := filepath.Join(r.dir(id), "runsc.log")
 	cmd := exec.CommandContext(ctx, r.o.Binary, append([]string{"--log=" + log, "--log-format=json"}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = bareEnv()
-	// In a group of its own, so that ^C in the server's terminal does not reach it; killed with the server, so that no
-	// half-made sandbox goes on growing after a crash.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// In a group of its own, so that ^C in the server's terminal does not reach it.
+	cmd.SysProcAttr = as
 	result := make(chan error, 1)
 	go func() {
 		// The death signal follows the thread that started the child: it has to live as long.

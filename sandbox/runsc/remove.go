@@ -18,8 +18,17 @@ import (
 	"sandgate/sandbox/image"
 )
 
-// Remove implements sandbox.Runtime: every undo of a creation, each tried, in reverse.
+// Remove implements sandbox.Runtime.
 func (r *Runtime) Remove(ctx context.Context, id sandbox.ID) error {
+	if err := check(id); err != nil {
+		return err
+	}
+	// The save last: what is still on the host may be writing it.
+	return errors.Join(r.Free(ctx, id), r.DropSave(ctx, r.ownSave(id)))
+}
+
+// Free implements sandbox.Runtime: every undo of a creation, each tried, in reverse.
+func (r *Runtime) Free(ctx context.Context, id sandbox.ID) error {
 	if err := check(id); err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type Options struct {
 	DataDir     string       // the data directory; sandboxes live in its "sandboxes"
 	Inst        string       // 4 characters of a-z0-9: this installation's mark
 	RunDir      string       // for runtime state on a tmpfs; default /run/sandgate
+	MaxSaves    int64        // bytes that all saves together may take; 0: only the disk bounds them
 	Log         *slog.Logger // default: discards
 }
 
@@ -48,6 +49,9 @@ type Runtime struct {
 	parent sync.Mutex // orders making and removing what all sandboxes share
 	slots  chan struct{}
 	stores sync.Map // sandbox.ID to the /proc path of its writable layer's file
+
+	bridges  bridges
+	features func() []string // of the processor
 }
 
 var _ sandbox.Runtime = (*Runtime)(nil)
@@ -98,7 +102,7 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	// More creations at once than this only wait for each other on the processors.
-	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU()))}
+	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU())), features: cpuFeatures}
 	if r.agent, err = installAgent(o.AgentBinary, filepath.Join(filepath.Dir(o.Images.Dir()), "agents")); err != nil {
 		return nil, err
 	}
@@ -236,6 +240,7 @@ type state struct {
 	Sentry  proc       `json:"sentry"`
 	Gofer   proc       `json:"gofer"`
 	Started bool       `json:"started"`
+	Paused  bool       `json:"paused,omitempty"` // it was stopped to be suspended, and may have to be let go on
 }
 
 // load reads the state; fs.ErrNotExist when there is none, when it is torn (the host lost power), or of an earlier boot.
@@ -281,6 +286,7 @@ func (r *Runtime) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, erro
 	if err != nil {
 		return sandbox.Usage{}, fmt.Errorf("usage of %s: %w", id, err)
 	}
+	r.trimLogs(id)
 	u.DiskBytes = -1
 	if st, err := r.load(id); err == nil {
 		u.DiskBytes = r.filestoreBytes(st)

@@ -9,9 +9,12 @@ import (
 	"strings"
 )
 
-// UsesImage reports whether any sandbox on this host stands on a root filesystem, whichever installation it is of: several
+// UsesImage reports whether any sandbox on this host, or the save of one, stands on a root filesystem, whichever installation it is of: several
 // may share one cache. It reads all of /proc, so it is for pruning only.
 func UsesImage(rootfs string) (bool, error) {
+	if heldBySave(rootfs) {
+		return true, nil
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return false, fmt.Errorf("uses of image: %w", err)

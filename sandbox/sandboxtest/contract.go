@@ -44,7 +44,14 @@ func RunRuntime(t *testing.T, subject func(t *testing.T) Subject) {
 		"keeps several apart":                    several,
 		"hands bytes through unchanged":          bytesThrough,
 		"closes a bridge without harm to others": closesBridge,
-		"holds to other limits while it runs":    updates,
+
+		"suspends and resumes":                                 suspends,
+		"runs on when a save is refused":                       refusedSaves,
+		"leaves nothing but the save when a resume is refused": refusedResumes,
+		"saves without stopping, and starts others from it":    savesAndForks,
+		"settles what was broken off":                          settles,
+		"takes its save along when it is removed":              removesSave,
+		"holds to other limits while it runs":                  updates,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t)

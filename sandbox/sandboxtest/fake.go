@@ -24,6 +24,7 @@ type Fake struct {
 
 	mu    sync.Mutex
 	boxes map[sandbox.ID]*fakeBox
+	saves map[sandbox.SaveID]*fakeSave
 }
 
 // FakeOptions of NewFake. Dir is required.
@@ -36,7 +37,9 @@ type FakeOptions struct {
 }
 
 type fakeBox struct {
+	image   string
 	started bool
+	aside   chan struct{} // closed when it was suspended
 	dead    chan struct{} // closed when it died
 	death   sandbox.Death // set before dead is closed
 	agent   *guest.Server
@@ -47,7 +50,9 @@ type fakeBox struct {
 var _ sandbox.Runtime = (*Fake)(nil)
 
 // NewFake makes a runtime with no sandboxes.
-func NewFake(o FakeOptions) *Fake { return &Fake{o: o, boxes: map[sandbox.ID]*fakeBox{}} }
+func NewFake(o FakeOptions) *Fake {
+	return &Fake{o: o, boxes: map[sandbox.ID]*fakeBox{}, saves: map[sandbox.SaveID]*fakeSave{}}
+}
 
 // fakeSteps are the names that the fake's journal sees.
 var fakeSteps = []string{"directories", "agent", "start"}
@@ -64,7 +69,7 @@ func (f *Fake) Create(ctx context.Context, spec sandbox.Spec, journal sandbox.Jo
 	if err := checkID(spec.ID); err != nil {
 		return err
 	}
-	b := &fakeBox{dead: make(chan struct{}), bridges: map[net.Conn]bool{}, limits: spec.Resources}
+	b := &fakeBox{image: spec.Image, aside: make(chan struct{}), dead: make(chan struct{}), bridges: map[net.Conn]bool{}, limits: spec.Resources}
 	f.mu.Lock()
 	if f.boxes[spec.ID] != nil {
 		f.mu.Unlock()
@@ -180,6 +185,10 @@ func (f *Fake) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error) {
 	}
 	f.mu.Lock()
 	b := f.boxes[id]
+	var aside chan struct{}
+	if b != nil {
+		aside = b.aside
+	}
 	f.mu.Unlock()
 	if b == nil {
 		return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: "there is no state of it"}, nil
@@ -187,6 +196,8 @@ func (f *Fake) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error) {
 	select {
 	case <-ctx.Done():
 		return sandbox.Death{}, ctx.Err()
+	case <-aside:
+		return sandbox.Death{Reason: sandbox.ReasonCrash, Detail: "it was suspended"}, nil
 	case <-b.dead:
 		return b.death, nil
 	}
@@ -252,8 +263,8 @@ func (f *Fake) Limits(id sandbox.ID) sandbox.Resources {
 	return sandbox.Resources{}
 }
 
-// Remove implements sandbox.Runtime.
-func (f *Fake) Remove(ctx context.Context, id sandbox.ID) error {
+// Free implements sandbox.Runtime.
+func (f *Fake) Free(ctx context.Context, id sandbox.ID) error {
 	if err := checkID(id); err != nil {
 		return err
 	}

@@ -132,5 +132,6 @@ func (w *viewer) signal(name string) {
 		w.s.signals = append(w.s.signals, name)
 		w.interrupted()
 		w.s.changed.Broadcast()
+		w.s.stir()
 	}
 }

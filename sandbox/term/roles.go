@@ -1,6 +1,7 @@
 package term
 
 import (
+	"errors"
 	"slices"
 
 	"sandgate/internal/fault"
@@ -95,13 +96,15 @@ func (s *session) enqueue(w *viewer, p []byte) {
 		p = p[n:]
 	}
 	s.changed.Broadcast()
+	s.stir()
 }
 
 // inputLoop types what is queued. It waits while the bridge is broken, but never types a piece twice.
 func (s *session) inputLoop() {
+	var lost agent.Attachment // what took nothing: the next one is waited for
 	for {
 		s.mu.Lock()
-		for s.ended == nil && (len(s.input) == 0 || s.att == nil) {
+		for s.ended == nil && (len(s.input) == 0 || s.att == nil || s.att == lost) {
 			s.changed.Wait()
 		}
 		if s.ended != nil {
@@ -115,6 +118,14 @@ func (s *session) inputLoop() {
 		err := att.Input(next.p)
 
 		s.mu.Lock()
+		if errors.Is(err, agent.ErrUnsent) {
+			lost = att
+			if !next.from.left { // else its right may have gone with it
+				s.input = slices.Insert(s.input, 0, next)
+				s.mu.Unlock()
+				continue
+			}
+		}
 		s.inputBytes = max(0, s.inputBytes-len(next.p))
 		switch {
 		case err == nil:
@@ -138,9 +149,10 @@ func (s *session) refused() {
 
 // controlLoop carries sizes and signals, beside the input and not behind it.
 func (s *session) controlLoop() {
+	var lost agent.Attachment
 	for {
 		s.mu.Lock()
-		for s.ended == nil && (s.resize == nil && len(s.signals) == 0 || s.att == nil) {
+		for s.ended == nil && (s.resize == nil && len(s.signals) == 0 || s.att == nil || s.att == lost) {
 			s.changed.Wait()
 		}
 		if s.ended != nil {
@@ -150,11 +162,26 @@ func (s *session) controlLoop() {
 		att, size, names := s.att, s.resize, s.signals
 		s.resize, s.signals = nil, nil
 		s.mu.Unlock()
-		for _, name := range names {
-			_ = att.Signal(name) // a bridge that broke just now is the reader's to notice
+		for i, name := range names {
+			// A bridge that broke just now is the reader's to notice.
+			if err := att.Signal(name); errors.Is(err, agent.ErrUnsent) {
+				s.mu.Lock()
+				s.signals = append(names[i:len(names):len(names)], s.signals...)
+				s.mu.Unlock()
+				lost = att
+				break
+			}
 		}
-		if size != nil {
-			_ = att.Resize(size.Cols, size.Rows)
+		if size == nil {
+			continue
+		}
+		if err := att.Resize(size.Cols, size.Rows); errors.Is(err, agent.ErrUnsent) {
+			s.mu.Lock()
+			if s.resize == nil {
+				s.resize = size
+			}
+			s.mu.Unlock()
+			lost = att
 		}
 	}
 }

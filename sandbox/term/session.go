@@ -30,6 +30,7 @@ type session struct {
 	cancel context.CancelFunc
 	ready  chan struct{} // closed once what the agent had kept has arrived
 	moved  chan struct{} // the driver took output
+	stirs  chan struct{} // somebody typed, or the sandbox was woken: holds at most one token
 
 	mu      sync.Mutex
 	changed *sync.Cond // for the input and control loops
@@ -44,6 +45,7 @@ type session struct {
 	driver  *viewer
 	linger  *time.Timer
 	settled bool
+	asleep  bool      // viewers were told that the sandbox is suspended
 	printed time.Time // when output came last
 
 	input      []piece
@@ -66,7 +68,7 @@ type piece struct {
 
 func newSession(h *Hub, k key) *session {
 	s := &session{
-		hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1),
+		hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1), stirs: make(chan struct{}, 1),
 		ring: newRing(agent.DefaultRing), track: newTracker(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -115,6 +117,12 @@ func (s *session) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, ErrAsleep) {
+			if err = s.sleep(); err == nil {
+				lost, pause = time.Time{}, s.hub.times.retry
+				continue
+			}
+		}
 		if why := fatal(err); why != nil {
 			s.hub.end(s, why)
 			return
@@ -134,6 +142,42 @@ func (s *session) run() {
 			return
 		}
 		pause = min(2*pause, maxReattach)
+	}
+}
+
+// sleep waits until there is a reason to look again: somebody types, which wakes the sandbox, or something else woke it.
+func (s *session) sleep() error {
+	s.mu.Lock()
+	told := s.asleep
+	s.asleep = true
+	s.mu.Unlock()
+	if !told {
+		s.noticeAll("suspended", "The sandbox is suspended. It wakes by itself when you type.")
+	}
+	if !s.hasTyped() {
+		select {
+		case <-s.stirs:
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+	}
+	if s.hasTyped() && s.hub.wake != nil {
+		return s.hub.wake(s.ctx, s.key.id)
+	}
+	return nil
+}
+
+func (s *session) hasTyped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.input) > 0 || len(s.signals) > 0
+}
+
+// stir lets a session that sleeps look again.
+func (s *session) stir() {
+	select {
+	case s.stirs <- struct{}{}:
+	default:
 	}
 }
 
@@ -160,7 +204,7 @@ func (s *session) pump(att agent.Attachment) error {
 		_ = att.Close()
 	}()
 	s.mu.Lock()
-	s.att = att
+	s.att, s.asleep = att, false
 	s.changed.Broadcast()
 	s.mu.Unlock()
 

@@ -53,12 +53,17 @@ type Viewer struct {
 	Since   int64  // offset to continue at exactly; -1 asks for a snapshot
 }
 
-// AttachFunc reaches a terminal in a sandbox. The attachment lives at most as long as ctx.
+// ErrAsleep is what an AttachFunc answers while the sandbox is suspended: the terminal waits, and input wakes it.
+var ErrAsleep = errors.New("the sandbox is suspended")
+
+// AttachFunc reaches a terminal in a sandbox, without waking one that is suspended. The attachment lives at most as long
+// as ctx.
 type AttachFunc func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error)
 
 // Hub shares terminals among viewers. Safe for concurrent use.
 type Hub struct {
 	attach AttachFunc
+	wake   func(ctx context.Context, id sandbox.ID) error // nil: only others wake sandboxes
 	times  times
 
 	mu       sync.Mutex
@@ -97,6 +102,20 @@ var defaultTimes = times{
 // NewHub makes a hub.
 func NewHub(attach AttachFunc) *Hub {
 	return &Hub{attach: attach, times: defaultTimes, sessions: map[key]*session{}}
+}
+
+// WakeBy sets how input wakes a suspended sandbox. Call it before the first viewer.
+func (h *Hub) WakeBy(wake func(ctx context.Context, id sandbox.ID) error) { h.wake = wake }
+
+// Awake tells terminals that wait for a suspended sandbox to look again.
+func (h *Hub) Awake(id sandbox.ID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k, s := range h.sessions {
+		if k.id == id {
+			s.stir()
+		}
+	}
 }
 
 // Serve carries one viewer until the terminal exits, the viewer leaves, or ctx ends (with a *CloseError as cause: that code).

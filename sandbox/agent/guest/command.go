@@ -294,11 +294,11 @@ func (c *command) wakeLocked() {
 
 // watch waits for the main process and settles how the command ended.
 func (s *Server) watch(c *command, done <-chan syscall.WaitStatus, drained <-chan struct{}, timeout time.Duration) {
-	var expired <-chan time.Time
+	var expired <-chan struct{}
 	if timeout > 0 {
-		t := time.NewTimer(timeout)
-		defer t.Stop()
-		expired = t.C
+		var stop func()
+		expired, stop = runningTimer(timeout)
+		defer stop()
 	}
 	var ws syscall.WaitStatus
 	timedOut := false

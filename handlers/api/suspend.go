@@ -1,0 +1,26 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"sandgate/auth"
+	"sandgate/internal/workspace"
+)
+
+// suspendSandbox: POST /v1/sandboxes/{id}/suspend.
+func (s *server) suspendSandbox(c echo.Context) error { return s.passage(c, s.svc.SuspendSandbox) }
+
+// resumeSandbox: POST /v1/sandboxes/{id}/resume.
+func (s *server) resumeSandbox(c echo.Context) error { return s.passage(c, s.svc.ResumeSandbox) }
+
+// passage is a call without a body that answers with the sandbox as it is then.
+func (s *server) passage(c echo.Context, do func(context.Context, auth.Actor, string) (workspace.Sandbox, error)) error {
+	sb, err := do(c.Request().Context(), actor(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, toSandbox(sb))
+}

@@ -1,0 +1,73 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+
+	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+)
+
+// SuspendSandbox keeps a persistent sandbox on disk and frees the host of it: one's own (needs run) or anyone's (needs
+// manage). One that is suspended already is fine.
+func (s *Service) SuspendSandbox(ctx context.Context, a auth.Actor, id string) (Sandbox, error) {
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.suspend", SandboxID: id}
+	if err := s.may(ctx, a, what, auth.SandboxesManage, auth.SandboxesRun); err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.locate(ctx, a, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	what.Target = r.Label
+	if !a.May(auth.SandboxesManage) && !owns(a, r) {
+		what.Target = s.mask(ctx, id).hide(what.Target)
+		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can suspend this sandbox.", r.OwnerName)
+		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	}
+	if r.Status == sandbox.Suspended {
+		return s.shown(a, r), nil
+	}
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return "", s.o.Sandboxes.Suspend(ctx, r.ID)
+	})
+	return s.now(ctx, a, r.ID, err)
+}
+
+// ResumeSandbox wakes a suspended one; any call that needs what is inside does the same. Needs run.
+func (s *Service) ResumeSandbox(ctx context.Context, a auth.Actor, id string) (Sandbox, error) {
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.resume", SandboxID: id}
+	if err := s.may(ctx, a, what, auth.SandboxesRun); err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.locate(ctx, a, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if r.Status == sandbox.Running {
+		return s.shown(a, r), nil
+	}
+	what.Target = r.Label
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		_, err := s.o.Sandboxes.Resume(ctx, r.ID)
+		if err == nil {
+			s.o.Sandboxes.Touch(ctx, r.ID)
+		}
+		return "", err
+	})
+	return s.now(ctx, a, r.ID, err)
+}
+
+// now gives what a change made of a sandbox.
+func (s *Service) now(ctx context.Context, a auth.Actor, id sandbox.ID, err error) (Sandbox, error) {
+	if err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.o.Sandboxes.Record(ctx, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return s.shown(a, r), nil
+}

@@ -1,0 +1,120 @@
+package runsc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+)
+
+// Resume implements sandbox.Saver.
+func (r *Runtime) Resume(ctx context.Context, spec sandbox.Spec, from sandbox.Source, journal sandbox.Journal) error {
+	if err := check(spec.ID); err != nil {
+		return err
+	}
+	m, err := r.loadManifest(from.Save)
+	if err != nil {
+		return err
+	}
+	if err := r.restorable(ctx, m); err != nil {
+		return fmt.Errorf("resume %s: %w", spec.ID, err)
+	}
+	if _, err := os.Lstat(r.dir(spec.ID)); err == nil {
+		return fault.New(fault.Conflict, "A sandbox of this id exists already.")
+	}
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("resume %s: %w", spec.ID, ctx.Err())
+	}
+	release, err := r.shareHost()
+	if err != nil {
+		return fmt.Errorf("resume %s: %w", spec.ID, err)
+	}
+	err = take(ctx, spec.ID, r.restoreSteps(spec, m), journal)
+	release()
+	if err != nil {
+		err = errors.Join(fmt.Errorf("resume %s: %w", spec.ID, err), r.leaveHost())
+	}
+	return err
+}
+
+// restoreSteps lists what makes a sandbox from a save. The undos are those of steps, so that Remove knows them all.
+func (r *Runtime) restoreSteps(spec sandbox.Spec, m manifest) []hostStep {
+	id := spec.ID
+	return []hostStep{
+		{"directories", func(context.Context) error { return r.restoreDirs(spec, m) }, r.removeDirs},
+		{"cgroup", func(context.Context) error { return r.cg.make(r.name(id), spec.Resources) }, r.removeCgroup},
+		{"runsc restore", func(ctx context.Context) error { return r.runRestore(ctx, spec, m) }, r.removeProcesses},
+		{"verify limits", func(ctx context.Context) error { return errors.Join(ctx.Err(), r.verifyStarted(id)) }, nil},
+	}
+}
+
+// restoreDirs makes the bundle anew from what was saved: only what belongs to the place and not to the state is of now.
+func (r *Runtime) restoreDirs(spec sandbox.Spec, m manifest) error {
+	var conf specs.Spec
+	if err := savedConfig(r.whole(m.Save), &conf); err != nil {
+		return fmt.Errorf("%w: %w", sandbox.ErrUnrestorable, err)
+	}
+	if conf.Root == nil || conf.Linux == nil {
+		return fmt.Errorf("%w: its configuration is damaged", sandbox.ErrUnrestorable)
+	}
+	fresh := r.ociSpec(spec, conf.Root.Path)
+	conf.Hostname = fresh.Hostname
+	conf.Linux.CgroupsPath, conf.Linux.Namespaces = fresh.Linux.CgroupsPath, fresh.Linux.Namespaces
+	return r.writeBundle(spec.ID, &conf)
+}
+
+func (r *Runtime) writeBundle(id sandbox.ID, conf *specs.Spec) error {
+	if err := os.Mkdir(r.dir(id), 0o711); err != nil {
+		return err
+	}
+	for _, d := range []string{r.bundle(id), r.overlay(id)} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.bundle(id), "config.json"), b, 0o600)
+}
+
+// runRestore makes the sandbox and loads the state. It runs from then on, in the network namespace of its configuration.
+func (r *Runtime) runRestore(ctx context.Context, spec sandbox.Spec, m manifest) error {
+	args := append(r.sandboxFlags(spec), "restore", "--detach", "--bundle="+r.bundle(spec.ID),
+		"--image-path="+filepath.Join(r.whole(m.Save), stateName), string(spec.ID))
+	if err := r.call(ctx, saveLimit, spec.ID, args...); err != nil {
+		if ctx.Err() == nil {
+			// Whatever it is, the state did not come to run, and trying again would not help it.
+			err = fmt.Errorf("%w: %w", sandbox.ErrUnrestorable, err)
+		}
+		return err
+	}
+	sentry, gofer, err := r.pids(spec.ID)
+	if err != nil {
+		return err
+	}
+	return writeJSON(r.stateFile(spec.ID), state{ID: spec.ID, Boot: r.boot, Sentry: sentry, Gofer: gofer}, 0o600)
+}
+
+func (r *Runtime) verifyStarted(id sandbox.ID) error {
+	if err := r.verify(id); err != nil {
+		return err
+	}
+	st, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	st.Started = true
+	return errors.Join(r.keepState(id), writeJSON(r.stateFile(id), st, 0o600))
+}
