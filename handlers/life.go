@@ -43,25 +43,29 @@ func reasonWords(because []string) string {
 	return strings.Join(out, ", ")
 }
 
+// fate is what the idle clock does to a sandbox, as a verb.
+func fate(b workspace.Sandbox) string {
+	if b.Idle.Action == workspace.ActionSuspend {
+		return "is suspended"
+	}
+	return "ends"
+}
+
 // life says in sentences since when a sandbox is unused, why it lives, and what happens when.
 func (v *visit) life(b workspace.Sandbox) []string {
 	if b.Status != sandbox.Running {
 		return nil
 	}
 	var out []string
-	soon := "It ends"
-	if b.Idle.Action == workspace.ActionSuspend {
-		soon = "It is suspended"
-	}
 	clock := func(t time.Time) string { return v.s.clock(t).Text + " UTC" }
 	switch {
 	case b.Idle.At.IsZero():
-		out = append(out, "Alive: "+reasonWords(b.Idle.Because)+".", soon+" when nothing has used it for "+span(b.Life.IdleTimeout)+".")
+		out = append(out, "Alive: "+reasonWords(b.Idle.Because)+".", "It "+fate(b)+" when nothing has used it for "+span(b.Life.IdleTimeout)+".")
 	default:
 		if len(b.Idle.Because) > 0 {
 			out = append(out, "Alive: "+reasonWords(b.Idle.Because)+".")
 		}
-		out = append(out, "Unused since "+clock(b.Idle.Since)+".", soon+" at "+clock(b.Idle.At)+" unless something uses it.")
+		out = append(out, "Unused since "+clock(b.Idle.Since)+".", "It "+fate(b)+" at "+clock(b.Idle.At)+" unless something uses it.")
 	}
 	if !b.ExpiresAt.IsZero() {
 		out = append(out, "It ends at "+clock(b.ExpiresAt)+" in any case.")
@@ -80,10 +84,7 @@ func (v *visit) shortLife(b workspace.Sandbox) string {
 	case b.Idle.At.IsZero():
 		return reasonWords(b.Idle.Because)
 	default:
-		if b.Idle.Action == workspace.ActionSuspend {
-			return "sleeps " + v.s.clock(b.Idle.At).Text
-		}
-		return "ends " + v.s.clock(b.Idle.At).Text
+		return fate(b) + " " + v.s.clock(b.Idle.At).Text
 	}
 }
 
@@ -97,9 +98,8 @@ func (v *visit) warning(b workspace.Sandbox) views.SandboxWarning {
 	case near(b.ExpiresAt):
 		return views.SandboxWarning{Text: "This sandbox ends at " + v.s.clock(b.ExpiresAt).Text + " UTC: its longest life is over. Fetch what you need now."}
 	case near(b.Idle.At) && b.Life.IdleTimeout < 2*time.Minute && b.Idle.At.Sub(now) > b.Life.IdleTimeout/2:
-	case near(b.Idle.At) && b.Idle.Action == workspace.ActionSuspend: // nothing is lost by that
 	case near(b.Idle.At):
-		w := views.SandboxWarning{Text: "This sandbox ends at " + v.s.clock(b.Idle.At).Text + " UTC, because nothing has used it since " + v.s.clock(b.Idle.Since).Text + "."}
+		w := views.SandboxWarning{Text: "This sandbox " + fate(b) + " at " + v.s.clock(b.Idle.At).Text + " UTC, because nothing has used it since " + v.s.clock(b.Idle.Since).Text + "."}
 		if v.actor.May(auth.SandboxesRun) || v.actor.May(auth.SandboxesManage) {
 			w.KeepURL = v.base() + "/sandboxes/" + string(b.ID) + "/keepalive"
 		}

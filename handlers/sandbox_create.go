@@ -30,7 +30,7 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
 		Label:   ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
 		Image:   ui.Field{Name: "image", Label: "Image"},
-		Keep:    ui.Field{Name: "persistent", Label: "Persistent", Hint: "It can be suspended: kept on disk with all that runs in it, and woken when it is used."},
+		Keep:    ui.Field{Name: "persistent", Label: "Persistent", Hint: "It is suspended where others end: kept on disk with all that runs in it, and woken when it is used."},
 		CPU:     ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
 		Memory:  ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
 		Disk:    ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
@@ -38,11 +38,11 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 		Cwd:     ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
 		User:    ui.Field{Name: "user", Label: "User inside", Usual: "root"},
 		Env:     ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
+		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
+		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
 		Mode:    ui.Field{Name: "mode", Label: "Network"},
 		Allow:   ui.Field{Name: "allow", Label: "List of destinations", Hint: allowHint},
 		OwnKey:  ui.Field{Name: "platform_key", Label: "A key for this server inside", Hint: "NOXUS_API_KEY and NOXUS_BACKEND_URL: programs inside may then what you may, except about people and keys, until the sandbox is gone."},
-		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
-		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
 	}
 	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 		f.Value = value(f.Name)

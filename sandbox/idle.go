@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -62,7 +63,8 @@ type Uses struct {
 }
 
 // Use counts a use of a running sandbox until the function returned is called; why is one of the idle package's reasons.
-// A sandbox that is being ended: fault.NotFound. One that is in use is not ended for being idle.
+// A sandbox that is being ended: fault.NotFound; one that fell asleep at this moment: ErrAsleep. One that is in use is
+// neither ended nor suspended for being idle.
 func (m *Manager) Use(ctx context.Context, id ID, why string) (done func(), err error) {
 	b := m.boxOf(id)
 	if b == nil {
@@ -73,6 +75,10 @@ func (m *Manager) Use(ctx context.Context, id ID, why string) (done func(), err 
 	if c.ended {
 		c.mu.Unlock()
 		return nil, fault.New(fault.NotFound, "Sandbox not found")
+	}
+	if p := b.under(); p != nil && p.stops { // falling asleep: not for this call to run into
+		c.mu.Unlock()
+		return nil, errors.Join(ErrAsleep, finished(ctx, p.done))
 	}
 	if c.uses == nil {
 		c.uses = map[string]int{}
@@ -222,6 +228,37 @@ func (m *Manager) ExpireIdle(ctx context.Context, r Record) (bool, error) {
 	return m.expire(ctx, r, ReasonIdle, func(c *clockwork) bool {
 		return len(c.uses) == 0 && !c.lastUse.Add(r.Life.IdleTimeout).After(m.wall())
 	})
+}
+
+// SuspendIdle suspends a persistent sandbox for not being used; false as for ExpireIdle.
+func (m *Manager) SuspendIdle(ctx context.Context, r Record) (bool, error) {
+	b := m.boxOf(r.ID)
+	if b == nil {
+		return false, nil
+	}
+	p, err := m.beginIdle(ctx, b, r)
+	if err != nil || p == nil {
+		return false, err
+	}
+	if err := finished(ctx, p.done); err != nil {
+		return false, err
+	}
+	return p.err == nil && p.stops, p.err
+}
+
+// beginIdle begins the suspend while no use can begin; nil when there was one.
+func (m *Manager) beginIdle(ctx context.Context, b *box, r Record) (*passage, error) {
+	c := &b.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, err := m.o.Records.SandboxByID(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if c.ended || len(c.uses) > 0 || now.Status != Running || now.IdleAt.After(m.wall()) || c.lastUse.Add(r.Life.IdleTimeout).After(m.wall()) {
+		return nil, nil
+	}
+	return m.begin(b, true, func(ctx context.Context) error { return m.suspend(ctx, b) })
 }
 
 // ExpireLife is documented with ExpireIdle.

@@ -61,10 +61,10 @@ type box struct {
 	cancel  context.CancelFunc // ends its creation, or its watcher
 	removal *removal           // not nil once somebody removes it; others wait for the same
 	touched time.Time
-
-	clock   clockwork
 	passage *passage // not nil while it is suspended or saved
 	doomed  bool     // somebody kills it: nothing new begins
+
+	clock clockwork
 }
 
 // interrupt ends the creation or the watcher, whichever runs.

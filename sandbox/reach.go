@@ -36,7 +36,7 @@ func (m *Manager) AwakeAgent(ctx context.Context, id ID) (*agent.Client, error) 
 	return m.AgentOf(r)
 }
 
-// AgentOf is Agent for a record that was read just now.
+// AgentOf is AwakeAgent for a record that was read just now.
 func (m *Manager) AgentOf(r Record) (*agent.Client, error) {
 	switch r.Status {
 	case Running:
@@ -71,9 +71,9 @@ func Died(reason string) error {
 		ReasonCrash:            "its kernel stopped unexpectedly",
 		ReasonKilled:           "it was killed",
 		ReasonHostRestarted:    "the host was restarted",
+		ReasonSaveLost:         "what was kept of it while it was suspended is gone",
 		ReasonIdle:             "nothing used it for longer than its idle_timeout",
 		ReasonExpired:          "its max_lifetime was over",
-		ReasonSaveLost:         "what was kept of it while it was suspended is gone",
 	}
 	w, ok := words[reason]
 	if !ok {

@@ -324,12 +324,10 @@ func (m *Manager) resume(ctx context.Context, b *box, r Record) error {
 			err = fmt.Errorf("resume %s: the agent does not answer: %w", r.ID, err)
 		}
 	}
-	if err == nil && m.o.Deadlines != nil { // its idle time begins anew
-		err = m.o.Deadlines.ExtendIdle(ctx, r.ID, m.wall().Add(r.Life.IdleTimeout))
-	}
 	if err == nil {
 		if moved, err = m.become(ctx, r.ID, Resuming, Running, reason); err == nil && moved && ctx.Err() == nil {
 			m.watch(b)
+			m.Touch(ctx, r.ID) // its idle time begins
 			return nil
 		}
 	}

@@ -37,9 +37,9 @@ type Sandboxes interface {
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
-	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
 	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)
 	SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error)

@@ -52,17 +52,17 @@ func (f *fake) UnpackFiles(_ context.Context, _ auth.Actor, id string, _ []byte,
 	return agent.Unpacked{Files: size, Bytes: int64(len(p))}, err
 }
 
-func (f *fake) KeepAlive(_ context.Context, _ auth.Actor, id string, d time.Duration) (workspace.Sandbox, error) {
-	f.kept = d
-	return record(workspace.CreateOptions{}), f.saw("KeepAlive", id)
-}
-
 func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
 	return record(workspace.CreateOptions{Persistent: true}), f.saw("SuspendSandbox", id)
 }
 
 func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
 	return record(workspace.CreateOptions{Persistent: true}), f.saw("ResumeSandbox", id)
+}
+
+func (f *fake) KeepAlive(_ context.Context, _ auth.Actor, id string, d time.Duration) (workspace.Sandbox, error) {
+	f.kept = d
+	return record(workspace.CreateOptions{}), f.saw("KeepAlive", id)
 }
 
 func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error) {

@@ -48,7 +48,7 @@ type ownerBody struct {
 type idleBody struct {
 	Since         string   `json:"since" doc:"When it was last used."`
 	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive, approval. Empty: its time runs."`
-	Action        string   `json:"action" enum:"none,kill,suspend" doc:"What happens when it stays unused: kill, of persistent ones suspend; none where it does not run."`
+	Action        string   `json:"action" enum:"none,kill" doc:"What happens when it stays unused: kill; none where it does not run."`
 	At            *string  `json:"at" doc:"When that happens if nothing uses it until then; null while something keeps it alive."`
 	Timeout       int64    `json:"idle_timeout" doc:"Seconds it may be unused."`
 	MaxLifetime   *int64   `json:"max_lifetime" doc:"Seconds it may live; null: no end."`
@@ -106,16 +106,15 @@ func (s *server) createSandbox(c echo.Context) error {
 		return err
 	}
 	opts := workspace.CreateOptions{
-		Label:      o.line("label", maxLabel),
-		Persistent: o.flag("persistent", false),
-		Image:      o.line("image", 128),
-		Cwd:        string(o.path("cwd", false)),
-		User:       o.word("user", maxUser),
-		Env:        o.environment("env"),
-		Secrets:    o.environment("secrets"),
-		Metadata:   o.texts("metadata", maxMetadata, 256, 1024),
-		Resources:  o.resources("resources"),
-
+		Label:       o.line("label", maxLabel),
+		Persistent:  o.flag("persistent", false),
+		Image:       o.line("image", 128),
+		Cwd:         string(o.path("cwd", false)),
+		User:        o.word("user", maxUser),
+		Env:         o.environment("env"),
+		Secrets:     o.environment("secrets"),
+		Metadata:    o.texts("metadata", maxMetadata, 256, 1024),
+		Resources:   o.resources("resources"),
 		IdleTimeout: o.seconds("idle_timeout"), MaxLifetime: o.seconds("max_lifetime"), IgnoreBusy: !o.flag("keep_while_busy", true),
 	}
 	opts.Network = o.network("network")

@@ -50,11 +50,10 @@ func (s *Store) TouchSandbox(ctx context.Context, id sandbox.ID, at time.Time) e
 	})
 }
 
-// DueSandboxes lists running ones whose idle deadline is not after a moment, and those, suspended too, whose end of life is not.
+// DueSandboxes lists running ones whose idle deadline or end of life is not after a moment.
 func (s *Store) DueSandboxes(ctx context.Context, by time.Time) ([]sandbox.Record, error) {
-	rows, err := s.ro.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE
-		status = 'running' AND (idle_at <= ? OR expires_at > 0 AND expires_at <= ?) OR status = 'suspended' AND expires_at > 0 AND expires_at <= ?`,
-		micros(by), micros(by), micros(by))
+	rows, err := s.ro.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE status = 'running' AND idle_at <= ?
+		OR status IN ('running', 'suspended') AND expires_at > 0 AND expires_at <= ?`, micros(by), micros(by))
 	return collect(rows, err, "list sandboxes that are due", scanSandbox)
 }
 
@@ -76,11 +75,11 @@ func (s *Store) ExtendIdle(ctx context.Context, id sandbox.ID, idleAt time.Time)
 	})
 }
 
-// ExpireSandbox moves a running or suspended record to stopping in one statement, if both deadlines are still those; false if not.
+// ExpireSandbox moves a running record to stopping in one statement, if both deadlines are still those; false if not.
 func (s *Store) ExpireSandbox(ctx context.Context, id sandbox.ID, idleAt, expiresAt time.Time, reason string) (moved bool, err error) {
 	err = s.write(ctx, "expire sandbox "+string(id), func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET status = 'stopping', reason = ?
-			WHERE id = ? AND status IN ('running', 'suspended') AND idle_at = ? AND expires_at = ?`, reason, id, micros(idleAt), micros(expiresAt))
+			WHERE id = ? AND status = 'running' AND idle_at = ? AND expires_at = ?`, reason, id, micros(idleAt), micros(expiresAt))
 		if err != nil {
 			return err
 		}

@@ -58,7 +58,8 @@ func (s *Store) InsertSandboxWithin(ctx context.Context, r sandbox.Record, q san
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 			append([]any{
 				r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
-				string(env), string(metadata), string(resources), string(network), r.Persistent, r.Parent, micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt),
+				string(env), string(metadata), string(resources), string(network), r.Persistent, r.Parent,
+				micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt),
 			}, lifeValues(r)...)...)
 		if err != nil {
 			return err

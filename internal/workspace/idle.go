@@ -21,7 +21,7 @@ import (
 type Idle struct {
 	Since   time.Time // of the last use
 	Because []string  // reasons of package idle that keep it alive now, sorted; none: its time runs
-	Action  string    // what happens at At: "kill", of persistent ones "suspend"; "none" for one that does not run
+	Action  string    // what happens at At: "kill", or "suspend" for a persistent one; "none" for one that does not run
 	At      time.Time // when it happens if nothing uses it until then; zero while something keeps it alive
 }
 

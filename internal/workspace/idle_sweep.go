@@ -126,12 +126,15 @@ func (i *idleState) forget(id sandbox.ID) {
 
 // judge does with one sandbox what its time asks for. r is as the sweep read it; the end itself compares again.
 func (s *Service) judge(ctx context.Context, r sandbox.Record) {
+	if r.Status == sandbox.Suspended { // it is not used, but its life may be over
+		if !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(s.o.Now()) {
+			s.expireAsleep(ctx, r)
+		}
+		return
+	}
 	u := s.o.Sandboxes.Uses(r.ID)
 	state := idle.State{Timeout: r.Life.IdleTimeout, LastUse: u.Last, Deadline: r.IdleAt, Expires: r.ExpiresAt, Busy: s.reasons(r.ID, u)}
 	v := idle.Decide(s.o.Now(), state)
-	if r.Status != sandbox.Running && v.Act != idle.Expire {
-		return // what is suspended only ever ends by its life
-	}
 	if (v.Act == idle.End || v.Act == idle.Warn && !v.Life) && !s.idle.told(r.ID, v) {
 		inside, sure := s.inside(ctx, r)
 		if !sure {
@@ -246,33 +249,39 @@ func (s *Service) computing(ctx context.Context, id sandbox.ID) (busy, sure bool
 	return coresBetween(last, now) >= idle.BusyCores, true
 }
 
-// onIdle does with one that nobody used in time what its kind asks for: a persistent one is suspended, others are ended.
+// suspendAgain is how long a sandbox that could not be suspended runs on before that is tried again.
+const suspendAgain = time.Minute
+
+// onIdle ends what nobody used in time, or suspends it where it is persistent.
 func (s *Service) onIdle(ctx context.Context, r sandbox.Record) error {
 	if r.Persistent {
-		return s.putToSleep(ctx, r)
+		a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
+		what := approval.Action{Kind: approval.Other, Name: "sandbox.suspend", SandboxID: string(r.ID), Target: r.Label}
+		err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+			moved, err := s.o.Sandboxes.SuspendIdle(ctx, r)
+			if err == nil && !moved {
+				return "it was used at the last moment, and runs on", nil
+			}
+			return fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout), err
+		})
+		if err != nil {
+			err = errors.Join(err, s.o.Sandboxes.KeepAlive(ctx, r.ID, suspendAgain))
+		}
+		return err
 	}
 	return s.end(ctx, r, s.o.Sandboxes.ExpireIdle, fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout))
 }
 
-// putToSleep suspends one that is still unused. A use that comes meanwhile wakes it again. One that cannot be suspended
-// now is tried again when its grace is over.
-func (s *Service) putToSleep(ctx context.Context, r sandbox.Record) error {
-	if u := s.o.Sandboxes.Uses(r.ID); len(u.Now) > 0 || u.Last.Add(r.Life.IdleTimeout).After(s.o.Now()) {
-		return nil
-	}
-	what := approval.Action{Kind: approval.Other, Name: "sandbox.suspend", SandboxID: string(r.ID), Target: r.Label}
-	err := s.change(ctx, s.clockwork(r), what, func(ctx context.Context) (string, error) {
-		return fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout), s.o.Sandboxes.Suspend(ctx, r.ID)
+// expireAsleep ends a suspended sandbox whose life is over.
+func (s *Service) expireAsleep(ctx context.Context, r sandbox.Record) {
+	a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.expire", SandboxID: string(r.ID), Target: r.Label}
+	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		return fmt.Sprintf("it lived for its max_lifetime of %s", r.Life.MaxLifetime), s.o.Sandboxes.Kill(ctx, r.ID, sandbox.ReasonExpired)
 	})
-	if err != nil {
-		err = errors.Join(err, s.o.Deadlines.ExtendIdle(ctx, r.ID, s.o.Now().Add(idle.Grace(r.Life.IdleTimeout))))
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.Error("end a suspended sandbox by the clock", "sandbox", string(r.ID), "cause", err.Error())
 	}
-	return err
-}
-
-// clockwork is who acts when the clock does.
-func (s *Service) clockwork(r sandbox.Record) auth.Actor {
-	return auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
 }
 
 // end moves the record first, by compare-and-set against every use, and kills what is then decided, on record with why.
@@ -282,7 +291,7 @@ func (s *Service) end(ctx context.Context, r sandbox.Record, expire func(context
 	if err != nil || !moved {
 		return err
 	}
-	a := s.clockwork(r)
+	a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
 	what := approval.Action{Kind: approval.Other, Name: "sandbox.expire", SandboxID: string(r.ID), Target: r.Label}
 	for {
 		err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {

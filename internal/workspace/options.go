@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -65,10 +64,10 @@ func (o *CreateOptions) check(bounds Limits) error {
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = idle.DefaultTimeout
 	}
-	if o.MaxLifetime == 0 && !o.Persistent {
+	if o.MaxLifetime == 0 && !o.Persistent { // a persistent one lives until it is killed
 		o.MaxLifetime = idle.DefaultLifetime
 	}
-	checkLife(o.IdleTimeout, cmp.Or(o.MaxLifetime, idle.DefaultLifetime), bad)
+	checkLife(o.IdleTimeout, o.MaxLifetime, bad)
 	bounds.check(o.Resources, sandbox.Resources{}, bad)
 	return fieldsFault(bad)
 }
@@ -78,7 +77,7 @@ func checkLife(timeout, lifetime time.Duration, bad map[string]string) {
 	if timeout < idle.MinTimeout || timeout > idle.MaxTimeout {
 		bad["idle_timeout"] = fmt.Sprintf("must be between 1 and %d seconds", most)
 	}
-	if lifetime < idle.MinTimeout || lifetime > idle.MaxTimeout {
+	if lifetime != 0 && lifetime < idle.MinTimeout || lifetime > idle.MaxTimeout {
 		bad["max_lifetime"] = fmt.Sprintf("must be between 1 and %d seconds", most)
 	}
 }

@@ -188,9 +188,6 @@ func (s *Service) Usage(ctx context.Context, a auth.Actor, id string) (sandbox.U
 // SandboxChanged is told by the Manager of each change: open pages learn of it, terminals of a dead sandbox end, and a
 // death that nobody asked for goes on record.
 func (s *Service) SandboxChanged(r sandbox.Record) {
-	if r.Status == sandbox.Running && r.Persistent { // it may have been woken with commands in it
-		go s.glance(context.Background(), r)
-	}
 	switch r.Status {
 	case sandbox.Failed:
 		r.Label = s.mask(context.Background(), string(r.ID)).hide(r.Label)
@@ -272,13 +269,18 @@ func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action,
 func (s *Service) use(ctx context.Context, a auth.Actor, what approval.Action, need auth.Permission, why string) (
 	r sandbox.Record, client *agent.Client, done func(), err error,
 ) {
-	if r, client, err = s.reach(ctx, a, what, need); err != nil {
-		return r, nil, nil, err
+	for {
+		if r, client, err = s.reach(ctx, a, what, need); err != nil {
+			return r, nil, nil, err
+		}
+		done, err = s.o.Sandboxes.Use(ctx, r.ID, why)
+		if err == nil {
+			return r, client, done, nil
+		}
+		if !errors.Is(err, sandbox.ErrAsleep) || ctx.Err() != nil {
+			return r, nil, nil, err
+		}
 	}
-	if done, err = s.o.Sandboxes.Use(ctx, r.ID, why); err != nil {
-		return r, nil, nil, err
-	}
-	return r, client, done, nil
 }
 
 func (s *Service) shown(a auth.Actor, r sandbox.Record) Sandbox {
