@@ -197,12 +197,12 @@ var operations = map[string]operation{
 		answers: []reply{{status: http.StatusOK, about: "The file.", json: of[entryBody](), headers: []string{"ETag"}}}, refusals: []int{400, 409, 412, 422},
 	},
 	"GET /v1/sandboxes/:id/files/archive": {
-		tag: "files", summary: "Read a directory as an archive", query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "zip")}),
+		tag: "files", summary: "Read a directory as an archive", query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "tar.gz", "zip")}),
 		answers: []reply{{status: http.StatusOK, about: "The archive.", media: octets, headers: []string{"Content-Disposition"}}}, refusals: []int{400, 409, 422},
 	},
 	"PUT /v1/sandboxes/:id/files/archive": {
-		tag: "files", summary: "Unpack an archive", about: "The body, a tar or zip, below a directory: all of it or nothing. Files that are there are replaced.",
-		query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "zip")}), media: octets,
+		tag: "files", summary: "Unpack an archive", about: "The body, a tar, tar.gz or zip, below a directory: all of it or nothing. Files that are there are replaced.",
+		query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "tar.gz", "zip")}), media: octets,
 		answers: ok[unpackedBody]("What it became."), refusals: []int{409, 413, 422},
 	},
 	"GET /v1/sandboxes/:id/files/search": {
