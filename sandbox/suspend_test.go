@@ -3,7 +3,6 @@ package sandbox_test
 import (
 	"context"
 	"errors"
-
 	"path/filepath"
 	"sync"
 	"sync/atomic"

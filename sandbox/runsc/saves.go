@@ -25,10 +25,13 @@ import (
 // A save lies in DATA/checkpoints/sg-INST-ID: "save" is whole, "next" is being made and takes its place in one step.
 // Only root may enter: it holds everything that was in the sandbox's memory.
 func (r *Runtime) savesDir() string { return filepath.Join(r.o.DataDir, "checkpoints") }
+
 func (r *Runtime) saveDir(id sandbox.SaveID) string {
 	return filepath.Join(r.savesDir(), r.mark()+string(id))
 }
-func (r *Runtime) whole(id sandbox.SaveID) string       { return filepath.Join(r.saveDir(id), "save") }
+
+func (r *Runtime) whole(id sandbox.SaveID) string { return filepath.Join(r.saveDir(id), "save") }
+
 func (r *Runtime) next(id sandbox.SaveID) string        { return filepath.Join(r.saveDir(id), "next") }
 func (r *Runtime) ownSave(id sandbox.ID) sandbox.SaveID { return sandbox.SaveID(id) }
 
