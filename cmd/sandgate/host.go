@@ -68,15 +68,16 @@ func (c *doctorCmd) Run(e *env) error {
 	if binary == "" {
 		binary = runsc.Path(c.Cache)
 	}
+	failed := false
 	images, err := image.Open(c.Cache)
-	if err != nil {
-		return err
+	if err != nil { // all else can be looked at without it
+		images, failed = nil, true
+		_, _ = fmt.Fprintf(e.stdout, "FAIL  %-18s %s\n      → run as root, or name a cache that is yours: --cache DIR\n", "image cache", words(err))
 	}
 	data := c.Data
 	if data == "" {
 		data = "/var/lib/sandgate"
 	}
-	failed := false
 	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, Images: images, DataDir: data, Inst: installedMark(data)}) {
 		mark := "ok  "
 		if !check.OK {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -198,19 +200,20 @@ func TestALyingAgentHurtsItselfAlone(t *testing.T) {
 	before := s.rss()
 	stop := s.watchNeighbour()
 	begin := time.Now()
-	for _, call := range []struct{ method, path string }{
-		{"POST", "/commands"}, {"GET", "/files/list?path=/work"}, {"GET", "/files/raw?path=/bin/bash"}, {"GET", "/ptys"}, {"GET", "/files/archive?path=/work"},
+	var wg sync.WaitGroup
+	for _, call := range []struct{ method, path, body string }{
+		{"POST", "/commands", `{"command":"echo true","timeout":3}`}, {"GET", "/files/list?path=/work", ""}, {"GET", "/files/raw?path=/bin/bash", ""},
+		{"GET", "/ptys", ""}, {"GET", "/files/archive?path=/work", ""},
 	} {
-		var body any
-		if call.method == http.MethodPost {
-			body = map[string]any{"command": "echo true", "timeout": 3}
-		}
-		code, answer := s.api.do(call.method, "/v1/sandboxes/"+id+call.path, body)
-		require.GreaterOrEqual(t, code, 400, "%s: %.300q", call.path, answer)
-		require.Less(t, len(answer), 2000)
+		wg.Go(func() {
+			code, answer, err := s.callWithin(time.Minute, call.method, "/v1/sandboxes/"+id+call.path, strings.NewReader(call.body))
+			if err != nil || code < 400 || len(answer) > 2000 {
+				t.Errorf("%s: %d %v %.300q", call.path, code, err, answer)
+			}
+		})
 	}
+	wg.Wait()
 	took := time.Since(begin)
-	require.Less(t, took, 90*time.Second)
 	visits := stop()
 	require.NotContains(t, visits, time.Duration(0))
 	require.Less(t, s.rss()-before, int64(64<<20))

@@ -66,7 +66,11 @@ const answersWithin = 15 * time.Second
 
 // call may be used by any goroutine.
 func (s *siege) call(method, path string, body io.Reader) (int, []byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), answersWithin)
+	return s.callWithin(answersWithin, method, path, body)
+}
+
+func (s *siege) callWithin(limit time.Duration, method, path string, body io.Reader) (int, []byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
 	if err != nil {

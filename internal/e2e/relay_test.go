@@ -60,22 +60,14 @@ func relay(t *testing.T, names []string) (at []netip.AddrPort) {
 	t.Helper()
 	servers := outsideServers(t)
 	ask := func(q *dns.Msg) (*dns.Msg, error) { return askOutside(q, servers) }
-	pc, err := net.ListenPacket("udp", "127.0.0.1:53")
-	require.NoError(t, err)
-	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+	answerNames(t, func(q *dns.Msg) *dns.Msg {
 		m, err := ask(q)
 		if err != nil {
 			m = new(dns.Msg)
 			m.SetRcode(q, dns.RcodeServerFailure)
 		}
-		_ = w.WriteMsg(m)
-	})}
-	up := make(chan struct{})
-	server.NotifyStartedFunc = func() { close(up) }
-	go server.ActivateAndServe() //nolint:errcheck // ends with Shutdown
-	<-up
-	t.Cleanup(func() { _ = server.Shutdown() })
-
+		return m
+	})
 	known := map[netip.Addr]bool{}
 	for _, name := range names {
 		q := new(dns.Msg)
@@ -103,6 +95,19 @@ func relay(t *testing.T, names []string) (at []netip.AddrPort) {
 	return at
 }
 
+// answerNames is the name server that the tests' resolv.conf names.
+func answerNames(t *testing.T, answer func(*dns.Msg) *dns.Msg) {
+	t.Helper()
+	pc, err := net.ListenPacket("udp", "127.0.0.1:53")
+	require.NoError(t, err)
+	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { _ = w.WriteMsg(answer(q)) })}
+	up := make(chan struct{})
+	server.NotifyStartedFunc = func() { close(up) }
+	go server.ActivateAndServe() //nolint:errcheck // ends with Shutdown
+	<-up
+	t.Cleanup(func() { _ = server.Shutdown() })
+}
+
 // world is a namespace that plays the world beyond the host: the host's default route leads there.
 type world struct {
 	t    *testing.T
@@ -113,7 +118,10 @@ func newWorld(t *testing.T) world {
 	t.Helper()
 	w := world{t, "world"}
 	w.ip("netns", "add", w.name)
-	t.Cleanup(func() { w.ip("netns", "del", w.name) }) // the links go with it
+	t.Cleanup(func() {
+		w.ip("link", "del", "uplink") // sockets of the test may hold the namespace for a moment yet
+		w.ip("netns", "del", w.name)
+	})
 	for _, line := range []string{
 		"link add uplink type veth peer name uplink netns " + w.name, "addr add 9.8.7.2/24 dev uplink", "link set uplink up", "route add default via 9.8.7.1",
 		"-n world link set lo up", "-n world addr add 9.8.7.1/24 dev uplink", "-n world link set uplink up",
@@ -132,11 +140,8 @@ func (w world) ip(args ...string) {
 // carry relays the connections to one address of the world to where that address really is.
 func (w world) carry(at netip.AddrPort) {
 	w.t.Helper()
-	var l net.Listener
-	require.NoError(w.t, testenv.Within("/run/netns/"+w.name, func() (err error) {
-		l, err = net.Listen("tcp4", at.String())
-		return err
-	}))
+	l, err := testenv.ListenWithin("/run/netns/"+w.name, at.String())
+	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

@@ -3,6 +3,7 @@ package testenv
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,4 +122,13 @@ func within(fd int, f func() error) error {
 // OutsideResolvers gives the text of the machine's resolver configuration, as the tests' own hides it.
 func OutsideResolvers() ([]byte, error) {
 	return os.ReadFile(fmt.Sprintf("/proc/%d/root/etc/resolv.conf", os.Getppid()))
+}
+
+// ListenWithin listens on a TCP address of the network namespace of a file.
+func ListenWithin(path, address string) (l net.Listener, err error) {
+	err = Within(path, func() error {
+		l, err = net.Listen("tcp4", address)
+		return err
+	})
+	return l, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,18 +34,29 @@ func (j *Jail) Adopt(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	var g judge
+	err = j.locked(func() error {
+		g, err = j.adopt(id, p)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("adopt the network of %s: %w", id, err)
+	}
+	_, err = endFlows(g.addr, g.allows)
+	return err
+}
+
+func (j *Jail) adopt(id sandbox.ID, p sandbox.NetworkPolicy) (judge, error) {
 	b := j.boxes[id]
 	if b == nil || j.half[id] || !isNamespace(j.n.namespace(id)) {
-		return notAttached()
+		return judge{}, notAttached()
 	}
 	link, err := j.host.LinkByIndex(b.index)
 	if err != nil || link.Attrs().Alias != j.n.box(id) {
-		return fault.Wrap(err, fault.NotFound, "The network of this sandbox is broken.")
+		return judge{}, fault.Wrap(err, fault.NotFound, "The network of this sandbox is broken.")
 	}
 	if err := j.harden(b.link); err != nil {
-		return fmt.Errorf("adopt the network of %s: %w", id, err)
+		return judge{}, err
 	}
 	before := *b
 	old := j.s.judgement(b)
@@ -63,12 +75,9 @@ func (j *Jail) Adopt(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy
 	})
 	if err != nil {
 		*b = before
-		return fmt.Errorf("adopt the network of %s: %w", id, err)
+		return judge{}, err
 	}
-	if _, err := j.endFlows(b.addr, func(to netip.Addr, port uint16, proto uint8) bool { return j.allows(b, to, port, proto) }); err != nil {
-		return err
-	}
-	return j.raise(b)
+	return j.judgeOf(b), j.raise(b)
 }
 
 // rediscover reads from the host what an earlier process left: links, their addresses, and what the table says of them.
@@ -89,7 +98,7 @@ func (j *Jail) rediscover() error {
 		if !ok || !has || j.byAddr[addr] != "" || j.boxes[id] != nil || !isNamespace(j.n.namespace(id)) {
 			continue // Found tells of it, and Detach removes it
 		}
-		b := &box{id: id, link: a.Name, index: a.Index, addr: addr, admitted: map[netip.AddrPort]time.Time{}}
+		b := &box{id: id, link: a.Name, index: a.Index, addr: addr, up: a.Flags&net.FlagUp != 0, admitted: map[netip.AddrPort]time.Time{}}
 		j.boxes[id], j.byAddr[addr], j.byLink[a.Index] = b, id, id
 	}
 	return j.readBack()
@@ -162,7 +171,7 @@ func (j *Jail) readBack() error {
 			case j.s.names:
 				if len(e.Key) == 12 && e.Expires > 0 {
 					to := netip.AddrPortFrom(netip.AddrFrom4([4]byte(e.Key[4:8])), binary.BigEndian.Uint16(e.Key[8:10]))
-					if !j.denied(to.Addr()) || j.o.JailAllow.Admit(to.Addr(), to.Port()) {
+					if !deniedTo(j.o, j.hostNets, to.Addr(), to.Port()) {
 						b.admitted[to] = now.Add(e.Expires)
 					}
 				}

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
+	"os"
 	"time"
 
 	"sandgate/internal/fault"
@@ -72,16 +73,17 @@ func (j *Jail) locked(f func() error) error {
 
 // reserve takes the id and an address of the pool.
 func (j *Jail) reserve(id sandbox.ID, p sandbox.NetworkPolicy) (*box, error) {
-	traces, err := j.traces()
-	if err != nil {
-		return nil, err
+	_, err := os.Lstat(j.n.namespace(id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
+	there := err == nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil, errors.New("the jail is closed")
 	}
-	if j.boxes[id] != nil || j.half[id] || slices.Contains(traces, id) {
+	if j.boxes[id] != nil || j.half[id] || there || len(j.linksOf(id)) > 0 {
 		return nil, fault.New(fault.Conflict, "This sandbox has a network already.")
 	}
 	if err := j.prepare(); err != nil {
@@ -158,40 +160,50 @@ func (j *Jail) Detach(ctx context.Context, id sandbox.ID) error {
 	return errors.Join(j.takeOff(id), ctx.Err())
 }
 
-// takeOff removes everything of one sandbox, found by names and not by memory: the links, so that nothing moves any more,
-// then connections, then rules, then the namespace.
+// takeOff removes everything of one sandbox, found by names and not by memory: the links and the rules, so that nothing
+// moves any more, then connections and the namespace, and what sandboxes share with the last of them.
 func (j *Jail) takeOff(id sandbox.ID) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	b := j.boxes[id]
 	var errs []error
-	links, err := j.ourLinks()
-	errs = append(errs, err)
-	for _, l := range links {
-		if l.Attrs().Alias == j.n.box(id) || b != nil && b.link == l.Attrs().Name && b.index == l.Attrs().Index {
-			errs = append(errs, gone(j.host.LinkDel(l), "remove link "+l.Attrs().Name))
-		}
-	}
+	var b *box
+	errs = append(errs, j.locked(func() error {
+		b = j.boxes[id]
+		return j.unplug(id, b)
+	}))
 	if b != nil {
-		if _, err := j.endFlows(b.addr, func(netip.Addr, uint16, uint8) bool { return false }); err != nil {
-			errs = append(errs, err)
-		}
-		errs = append(errs, j.dropBox(b))
+		_, err := endFlows(b.addr, func(netip.Addr, uint16, uint8) bool { return false })
+		errs = append(errs, err)
 	}
 	errs = append(errs, removeNamespace(j.n.namespace(id)))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detach %s: %w", id, err)
 	}
+	return j.locked(func() error {
+		if b != nil {
+			j.released[b.addr] = j.o.Now()
+			delete(j.byAddr, b.addr)
+			delete(j.byLink, b.index)
+			delete(j.boxes, id)
+		}
+		if len(j.boxes) > 0 {
+			return nil
+		}
+		if j.ready {
+			return j.dismantle()
+		}
+		return j.takeUp() // the last trace of what an earlier process left
+	})
+}
+
+// unplug removes links and rules.
+func (j *Jail) unplug(id sandbox.ID, b *box) error {
+	var errs []error
+	for _, l := range j.linksOf(id) {
+		errs = append(errs, gone(j.host.LinkDel(l), "remove link "+l.Attrs().Name))
+	}
 	if b != nil {
-		j.released[b.addr] = j.o.Now()
-		delete(j.byAddr, b.addr)
-		delete(j.byLink, b.index)
-		delete(j.boxes, id)
+		errs = append(errs, j.dropBox(b))
 	}
-	if j.ready && len(j.boxes) == 0 {
-		return j.dismantle()
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Change implements sandbox.Network.
@@ -206,13 +218,24 @@ func (j *Jail) Change(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolic
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	b := j.boxes[id]
-	if b == nil || j.half[id] {
-		return notAttached()
+	var g judge
+	var narrower bool
+	err = j.locked(func() error {
+		b := j.boxes[id]
+		if b == nil || j.half[id] {
+			return notAttached()
+		}
+		var err error
+		narrower, err = j.setPolicy(b, p)
+		g = j.judgeOf(b)
+		return err
+	})
+	if err != nil || !narrower {
+		return err
 	}
-	return j.setPolicy(b, p)
+	// Packets are judged by the new rules by now; this makes answers to old ones find no way back.
+	_, err = endFlows(g.addr, g.allows)
+	return err
 }
 
 // Admit lets a sandbox with an allow-list reach addresses that an allowed name was answered with, at a port (0: any), for

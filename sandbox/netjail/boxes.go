@@ -1,6 +1,7 @@
 package netjail
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
@@ -36,15 +38,11 @@ func linkKey(name string) []byte {
 	return out
 }
 
-// span is the element of an interval set with concatenated keys; port 0 stands for all.
-func span(before []byte, p netip.Prefix, port uint16) nftables.SetElement {
-	from, to := port, port
-	if port == 0 {
-		to = 65535
-	}
+// span is the element of a set of intervals for a network at a port.
+func span(p netip.Prefix, port uint16) nftables.SetElement {
 	return nftables.SetElement{
-		Key:    slices.Concat(before, four(p.Masked().Addr()), portKey(from)),
-		KeyEnd: slices.Concat(before, four(last(p)), portKey(to)),
+		Key:    slices.Concat(four(p.Masked().Addr()), portKey(port)),
+		KeyEnd: slices.Concat(four(last(p)), portKey(port)),
 	}
 }
 
@@ -82,7 +80,11 @@ func (s *schema) judgement(b *box) elements {
 	out.add(s.gens, nftables.SetElement{Key: four(b.addr), Val: connMark(b.gen)})
 	if mode == chainList {
 		for _, e := range policy.Networks(b.policy) {
-			out.add(s.nets, span(four(b.addr), e.Prefix, e.Port))
+			n := e.Prefix.Masked()
+			key := slices.Concat(four(b.addr), four(n.Addr()), bitsKey(n.Bits()), portKey(e.Port))
+			if !slices.ContainsFunc(out[s.nets], func(x nftables.SetElement) bool { return bytes.Equal(x.Key, key) }) {
+				out.add(s.nets, nftables.SetElement{Key: key})
+			}
 		}
 	}
 	return out
@@ -168,8 +170,8 @@ func (j *Jail) dropBox(b *box) error {
 	})
 }
 
-// setPolicy puts a policy in force: the rules first, in one transaction, then connections that it does not allow end.
-func (j *Jail) setPolicy(b *box, p sandbox.NetworkPolicy) error {
+// setPolicy puts a policy in force, in one transaction. It says whether connections may be there that it does not allow.
+func (j *Jail) setPolicy(b *box, p sandbox.NetworkPolicy) (narrower bool, err error) {
 	before := *b
 	old, oldAnswers := j.s.judgement(b), j.s.answers(b, j.o.Now())
 	wider := b.known && b.policy.Mode == p.Mode && containsAll(p.Allow, b.policy.Allow)
@@ -178,7 +180,7 @@ func (j *Jail) setPolicy(b *box, p sandbox.NetworkPolicy) error {
 		b.gen++ // established connections are judged again
 		b.admitted = map[netip.AddrPort]time.Time{}
 	}
-	err := j.change("policy of "+string(b.id), func() error {
+	err = j.change("policy of "+string(b.id), func() error {
 		if !wider {
 			if err := j.put(oldAnswers); err != nil {
 				return err
@@ -194,13 +196,9 @@ func (j *Jail) setPolicy(b *box, p sandbox.NetworkPolicy) error {
 	})
 	if err != nil {
 		*b = before
-		return fmt.Errorf("change the network of %s: %w", b.id, err)
+		return false, fmt.Errorf("change the network of %s: %w", b.id, err)
 	}
-	if wider {
-		return nil
-	}
-	_, err = j.endFlows(b.addr, func(to netip.Addr, port uint16, proto uint8) bool { return j.allows(b, to, port, proto) })
-	return err
+	return !wider, nil
 }
 
 func containsAll(all, some []string) bool {
@@ -212,41 +210,56 @@ func containsAll(all, some []string) bool {
 	return true
 }
 
-// allows judges in Go what the rules judge in the kernel; test TestGoAgreesWithTheRules holds them together.
-func (j *Jail) allows(b *box, to netip.Addr, port uint16, proto uint8) bool {
+// judge says in Go what the rules say in the kernel about one sandbox, as things were when it was made.
+type judge struct {
+	box
+	o        Options
+	hostNets []netip.Prefix
+}
+
+func (j *Jail) judgeOf(b *box) judge {
+	out := judge{box: *b, o: j.o, hostNets: j.hostNets} // nets are replaced, never changed
+	out.admitted = maps.Clone(b.admitted)
+	return out
+}
+
+// allows says whether a connection may be there.
+func (g judge) allows(to netip.Addr, port uint16, proto uint8) bool {
 	mode := sandbox.NetworkNone
-	if b.known {
-		mode = b.policy.Mode
+	if g.known {
+		mode = g.policy.Mode
 	}
 	switch {
-	case to == j.o.gateway():
+	case to == g.o.gateway():
 		return port == 53
 	case mode == sandbox.NetworkNone:
 		return false
-	case to == j.o.platform():
-		return port == j.o.PlatformPort && port != 0
-	case j.denied(to) && !j.o.JailAllow.Admit(to, port):
+	case to == g.o.platform():
+		return port == g.o.PlatformPort && port != 0
+	case deniedTo(g.o, g.hostNets, to, port):
 		return false
 	case mode == sandbox.NetworkPublic:
-		return proto == 1 || proto == 6 || proto == 17
+		return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_UDP || proto == unix.IPPROTO_ICMP
 	}
-	now := j.o.Now()
+	now := g.o.Now()
 	for _, p := range []uint16{port, 0} {
-		if until, ok := b.admitted[netip.AddrPortFrom(to, p)]; ok && now.Before(until) {
+		if until, ok := g.admitted[netip.AddrPortFrom(to, p)]; ok && now.Before(until) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(policy.Networks(b.policy), func(e policy.Entry) bool {
+	return slices.ContainsFunc(policy.Networks(g.policy), func(e policy.Entry) bool {
 		return e.Prefix.Contains(to) && (e.Port == 0 || e.Port == port)
 	})
 }
 
-// denied says whether an address is one that nobody reaches without an exception.
-func (j *Jail) denied(a netip.Addr) bool {
-	if _, d := prefix.Denied(a); d || !a.Is4() || j.o.Pool.Contains(a) {
+// deniedTo says whether an address is one that no policy opens.
+func deniedTo(o Options, hostNets []netip.Prefix, a netip.Addr, port uint16) bool {
+	if !a.Is4() || o.Pool.Contains(a) {
 		return true
 	}
-	return slices.ContainsFunc(j.hostNets, func(p netip.Prefix) bool { return p.Contains(a) })
+	_, denied := prefix.Denied(a)
+	denied = denied || slices.ContainsFunc(hostNets, func(p netip.Prefix) bool { return p.Contains(a) })
+	return denied && !o.JailAllow.Admit(a, port)
 }
 
 // admitAnswer puts addresses on the list of a sandbox.
@@ -256,7 +269,7 @@ func (j *Jail) admitAnswer(b *box, addrs []netip.Addr, port uint16, ttl time.Dur
 	fresh := elements{}
 	for _, a := range addrs {
 		a = a.Unmap()
-		if !a.Is4() || j.denied(a) && !j.o.JailAllow.Admit(a, port) {
+		if deniedTo(j.o, j.hostNets, a, port) {
 			continue
 		}
 		to := netip.AddrPortFrom(a, port)

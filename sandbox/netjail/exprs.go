@@ -20,18 +20,37 @@ const (
 
 // part loads one part of a key into a register and says how many of the small registers it takes.
 type part struct {
-	load  func(reg uint32) expr.Any
+	load  func(reg uint32) []expr.Any
 	words uint32
 }
 
+func one(f func(reg uint32) expr.Any) func(uint32) []expr.Any {
+	return func(reg uint32) []expr.Any { return []expr.Any{f(reg)} }
+}
+
 var (
-	partLink  = part{func(r uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: r} }, 4}
-	partSrc   = part{func(r uint32) expr.Any { return header(r, 12, 4) }, 1}
-	partDst   = part{func(r uint32) expr.Any { return header(r, 16, 4) }, 1}
-	partPort  = part{func(r uint32) expr.Any { return transport(r, 2, 2) }, 1}
-	partZero  = part{func(r uint32) expr.Any { return &expr.Immediate{Register: r, Data: []byte{0, 0, 0, 0}} }, 1}
-	partCMark = part{func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeyMARK, Register: r} }, 1}
+	partLink  = part{one(func(r uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: r} }), 4}
+	partSrc   = part{one(func(r uint32) expr.Any { return header(r, 12, 4) }), 1}
+	partDst   = part{one(func(r uint32) expr.Any { return header(r, 16, 4) }), 1}
+	partPort  = part{one(func(r uint32) expr.Any { return transport(r, 2, 2) }), 1}
+	partZero  = part{one(func(r uint32) expr.Any { return &expr.Immediate{Register: r, Data: []byte{0, 0, 0, 0}} }), 1}
+	partCMark = part{one(func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeyMARK, Register: r} }), 1}
 )
+
+// partNet is the network of so many bits that the destination is in, and how many they are.
+func partNet(bits int) part {
+	return part{func(r uint32) []expr.Any {
+		return []expr.Any{
+			header(r, 16, 4),
+			&expr.Bitwise{SourceRegister: r, DestRegister: r, Len: 4, Mask: maskOf(bits), Xor: make([]byte, 4)},
+			&expr.Immediate{Register: r + 1, Data: bitsKey(bits)},
+		}
+	}, 2}
+}
+
+func maskOf(bits int) []byte { return binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-bits)) }
+
+func bitsKey(bits int) []byte { return []byte{0, 0, 0, byte(bits)} }
 
 func header(reg, offset, length uint32) expr.Any {
 	return &expr.Payload{OperationType: expr.PayloadLoad, DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}
@@ -46,7 +65,7 @@ func key(parts ...part) []expr.Any {
 	var out []expr.Any
 	at := uint32(0)
 	for _, p := range parts {
-		out = append(out, p.load(regKey+at))
+		out = append(out, p.load(regKey+at)...)
 		at += p.words
 	}
 	return out
@@ -105,10 +124,9 @@ func inPrefix(offset uint32, p netip.Prefix, not bool) []expr.Any {
 		op = expr.CmpOpNeq
 	}
 	base := p.Masked().Addr().As4()
-	mask := binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-p.Bits()))
 	return []expr.Any{
 		header(reg1, offset, 4),
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: maskOf(p.Bits()), Xor: make([]byte, 4)},
 		cmp(op, base[:]),
 	}
 }

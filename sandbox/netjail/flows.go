@@ -24,7 +24,8 @@ func (l leaving) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 }
 
 // endFlows makes the host forget connections of an address: their answers find no way back. It says how many there were.
-func (j *Jail) endFlows(from netip.Addr, keep func(to netip.Addr, port uint16, proto uint8) bool) (uint, error) {
+// It reads all connections of the host, which takes milliseconds: not while anybody waits for Jail.mu.
+func endFlows(from netip.Addr, keep func(to netip.Addr, port uint16, proto uint8) bool) (uint, error) {
 	n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, leaving{from, keep})
 	if err != nil {
 		return n, fmt.Errorf("end connections of %s: %w", from, err)

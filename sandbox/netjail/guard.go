@@ -3,10 +3,12 @@ package netjail
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +42,7 @@ func (j *Jail) watch(ctx context.Context) error {
 		}
 	}
 	for _, c := range []*mdl.Conn{tables, routes} {
-		j.wg.Go(func() { j.listen(ctx, c) })
+		j.wg.Go(func() { j.listen(ctx, c, c == tables) })
 		j.wg.Go(func() {
 			<-ctx.Done()
 			_ = c.Close() // ends listen
@@ -50,10 +52,14 @@ func (j *Jail) watch(ctx context.Context) error {
 	return nil
 }
 
-// listen pokes the guard for whatever is said; when too much was said to be heard, that is a reason too.
-func (j *Jail) listen(ctx context.Context, c *mdl.Conn) {
+// listen pokes the guard for what others did; when too much was said to be heard, that is a reason too.
+func (j *Jail) listen(ctx context.Context, c *mdl.Conn, tables bool) {
 	for ctx.Err() == nil {
-		if _, err := c.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		news, err := c.Receive()
+		if err == nil && tables && !slices.ContainsFunc(news, byOthers) {
+			continue
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
 			if ctx.Err() == nil {
 				j.o.Log.Warn("the jail hears no news of the host any more: it looks by the clock alone", "err", err)
 			}
@@ -64,6 +70,25 @@ func (j *Jail) listen(ctx context.Context, c *mdl.Conn) {
 		default:
 		}
 	}
+}
+
+// byOthers says whether news of nftables end a change that another process made: the last word on each names its maker. In
+// a namespace of processes nobody's number is ours, and everything counts as others'.
+func byOthers(m mdl.Message) bool {
+	if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN || len(m.Data) < 4 {
+		return false
+	}
+	ad, err := mdl.NewAttributeDecoder(m.Data[4:])
+	if err != nil {
+		return true
+	}
+	ad.ByteOrder = binary.BigEndian
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_GEN_PROC_PID {
+			return int(ad.Uint32()) != os.Getpid()
+		}
+	}
+	return true
 }
 
 // guard looks after each poke, and every few seconds without one.
@@ -114,7 +139,7 @@ func (j *Jail) mend() error {
 	}
 	var errs []error
 	for _, b := range j.boxes {
-		if b.index != 0 && !j.half[b.id] {
+		if b.up {
 			errs = append(errs, j.raise(b))
 		}
 	}

@@ -1,8 +1,12 @@
 package netjail
 
 import (
+	"bufio"
+	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -195,6 +199,58 @@ func TestHalfMadeNetworksAreFoundAndRemoved(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, found, 1, step)
 	}
+}
+
+// The real thing: a process that owns the table is killed by signal 9. Rules stay, nothing opens, the next one takes over.
+func TestKilledOwner(t *testing.T) {
+	host(t)
+	o := Options{Inst: killedInst}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envRole+"=owner")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	id := sandbox.ID(strings.TrimSpace(line))
+	p := probeIn(t, names{killedInst}.namespace(id))
+	require.Equal(t, seenOpen, p.ask(ask{Kind: "hold", To: publicHost.String() + ":80"}).Seen)
+	nft(t, "flush", "ruleset")
+	require.Equal(t, seenRefused, p.tcp(lanPeer, 80).Seen, "the owner's table is passed by")
+	require.Error(t, exec.Command("nft", "delete", "table", "inet", names{killedInst}.table()).Run())
+	_, err = New(o)
+	require.ErrorContains(t, err, "belongs to another process")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+
+	require.Equal(t, seenOpen, p.tcp(publicHost, 80).Seen)
+	require.Equal(t, seenRefused, p.tcp(lanPeer, 80).Seen)
+	j := open(t, o)
+	require.True(t, j.t.owned)
+	require.NoError(t, j.Adopt(t.Context(), id, public))
+	require.Equal(t, seenOpen, p.ask(ask{Kind: "held"}).Seen)
+	require.Equal(t, seenRefused, p.tcp(lanPeer, 80).Seen)
+	require.NoError(t, j.Detach(t.Context(), id))
+	require.Empty(t, leftovers(t, j))
+}
+
+const killedInst = "thnk"
+
+// own plays a server that is going to be killed.
+func own() int {
+	j, err := New(Options{Inst: killedInst})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	id := sandbox.NewID()
+	if _, err := j.Attach(context.Background(), id, public, free); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(id)
+	select {}
 }
 
 func TestPoolMustBeFree(t *testing.T) {

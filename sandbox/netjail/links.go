@@ -164,6 +164,7 @@ func (j *Jail) raise(b *box) error {
 	if err := j.host.RouteReplace(route); err != nil {
 		return fmt.Errorf("set the route to %s: %w", b.link, err)
 	}
+	b.up = true
 	return nil
 }
 
@@ -195,6 +196,19 @@ func (j *Jail) ourLinks() ([]netlink.Link, error) {
 		}
 	}
 	return out, nil
+}
+
+// linksOf finds the host ends of one sandbox by the names that they can have; listing all links takes long where there are
+// many. One without an alias is of an attempt that ended right after it was made.
+func (j *Jail) linksOf(id sandbox.ID) []netlink.Link {
+	var out []netlink.Link
+	for try := range linkTries {
+		l, err := j.host.LinkByName(j.n.link(id, try))
+		if err == nil && (l.Attrs().Alias == j.n.box(id) || l.Attrs().Alias == "" && l.Type() == "veth") {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 // retried lists again while the host changes under the list.

@@ -140,6 +140,14 @@ func TestMatrix(t *testing.T) {
 	run := func(condition string) {
 		start, before, six := time.Now(), lan.total(), lan.totalSix()+inet.totalSix()
 		heard := inet.from(netip.MustParseAddr("8.8.8.8"))
+		g := j.judgeOf(j.boxes[id])
+		for _, r := range rows {
+			for proto, number := range map[string]uint8{"tcp": 6, "udp": 17} {
+				if w := r.want[proto]; g.known && (w == seenOpen || w == seenRefused) && r.what != "names" && (r.what != "platform" || proto == "tcp") {
+					require.Equal(t, w == seenOpen, g.allows(r.addr, r.port, number), "Go agrees with the rules about %s", r.addr)
+				}
+			}
+		}
 		gone := map[netip.Addr]int{}
 		for _, r := range rows {
 			gone[r.addr] = inet.to(r.addr)
@@ -198,6 +206,7 @@ func TestMatrix(t *testing.T) {
 		require.Equal(t, six, lan.totalSix()+inet.totalSix(), "%s: no IPv6", condition)
 		t.Logf("%s: %v", condition, time.Since(start).Round(time.Millisecond))
 	}
+	lan.quiet(t) // the host's own questions above
 	run("from the first moment")
 	require.NoError(t, j.Close())
 	run("after a crash, nobody there")

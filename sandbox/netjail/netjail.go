@@ -135,6 +135,7 @@ type box struct {
 	policy   sandbox.NetworkPolicy
 	known    bool     // policy is what our caller said
 	kept     elements // otherwise: what the table held before this process
+	up       bool     // the host end is to be up
 	gen      uint16
 	admitted map[netip.AddrPort]time.Time // until when
 }
@@ -181,14 +182,33 @@ func (j *Jail) open(ctx context.Context) error {
 	if err := j.rediscover(); err != nil {
 		return err
 	}
-	if there, err := j.t.there(); err != nil {
+	if err := j.takeUp(); err != nil {
 		return err
-	} else if there || len(j.boxes) > 0 {
-		if err := j.prepare(); err != nil {
-			return err
-		}
 	}
 	return j.watch(ctx)
+}
+
+// takeUp makes what sandboxes share where there are any, and takes it away where an earlier process could not.
+func (j *Jail) takeUp() error {
+	if len(j.boxes) > 0 {
+		return j.prepare()
+	}
+	traces, err := j.traces()
+	if err != nil || len(traces) > 0 {
+		return err
+	}
+	there, err := j.t.there()
+	if err != nil {
+		return err
+	}
+	rules, err := j.rulesThere()
+	if err != nil || !there && len(rules) == 0 {
+		return err
+	}
+	if err := j.t.claim(); err != nil {
+		return err
+	}
+	return j.dismantle()
 }
 
 // Close ends what this process does about the jail. Sandboxes, their rules and their routes stay as they are.

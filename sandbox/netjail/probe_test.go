@@ -1,16 +1,13 @@
 package netjail
 
 import (
-	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,24 +45,8 @@ type tell struct {
 	Took time.Duration
 }
 
-// play is the main function of the test binary in another role.
-func play(role string) int {
-	if role != "probe" {
-		return 2
-	}
-	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
-	p := &prober{}
-	for in.Scan() {
-		var a ask
-		if json.Unmarshal(in.Bytes(), &a) != nil || out.Encode(p.do(a)) != nil {
-			return 2
-		}
-	}
-	return 0
-}
-
 type prober struct {
-	held net.Conn
+	held []net.Conn
 	wire int // a socket for raw; closing one takes long
 }
 
@@ -105,17 +86,18 @@ func (p *prober) try(a ask) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		p.held = c
+		p.held = append(p.held, c)
 		_ = c.SetReadDeadline(time.Now().Add(a.Wait))
 		buf := make([]byte, 100)
 		n, err := c.Read(buf)
 		return string(buf[:n]), err
 	case "held": // says whether it lives: the server ends it when it hears something
-		_ = p.held.SetDeadline(time.Now().Add(a.Wait))
-		if _, err := p.held.Write([]byte("x")); err != nil {
+		held := p.held[len(p.held)-1]
+		_ = held.SetDeadline(time.Now().Add(a.Wait))
+		if _, err := held.Write([]byte("x")); err != nil {
 			return "", err
 		}
-		_, err := p.held.Read(make([]byte, 1))
+		_, err := held.Read(make([]byte, 1))
 		if errors.Is(err, io.EOF) {
 			return "ended by the server", nil
 		}
@@ -256,42 +238,42 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// probe is a process in a sandbox's namespace that asks what it is told.
+// probe asks from a sandbox's namespace, on a thread that is in it.
 type probe struct {
-	t   testing.TB
-	mu  sync.Mutex
-	in  io.WriteCloser
-	out *bufio.Scanner
+	t       testing.TB
+	mu      sync.Mutex
+	asks    chan ask
+	answers chan tell
 }
 
 func probeIn(t testing.TB, namespace string) *probe {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), envRole+"=probe")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, within(namespace, func(netns.NsHandle) error { return cmd.Start() }))
+	p := &probe{t: t, asks: make(chan ask), answers: make(chan tell)}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- within(namespace, func(netns.NsHandle) error {
+			who := &prober{}
+			for a := range p.asks {
+				p.answers <- who.do(a)
+			}
+			return nil
+		})
+		close(p.answers)
+	}()
 	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
+		close(p.asks)
+		require.NoError(t, <-ended)
 	})
-	return &probe{t: t, in: in, out: bufio.NewScanner(out)}
+	return p
 }
 
 func (p *probe) ask(a ask) tell {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, err := json.Marshal(a)
-	require.NoError(p.t, err)
-	_, err = p.in.Write(append(b, '\n'))
-	require.NoError(p.t, err)
-	require.True(p.t, p.out.Scan(), "the probe answers")
-	var out tell
-	require.NoError(p.t, json.Unmarshal(p.out.Bytes(), &out))
+	p.asks <- a
+	out, ok := <-p.answers
+	require.True(p.t, ok, "the probe answers")
 	return out
 }
 

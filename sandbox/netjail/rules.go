@@ -79,8 +79,7 @@ func newSchema(o Options, group uint16) *schema {
 	s.live, s.off = set("live", addr, nftables.TypeMark), set("off", addr)
 	s.names = set("names", addr, addr, port)
 	s.names.HasTimeout, s.names.Size = true, maxAdmitted
-	s.nets = set("nets", addr, addr, port)
-	s.nets.Interval = true
+	s.nets = set("nets", addr, addr, nftables.TypeMark, port)
 	s.refused, s.forged = set("refused", addr), set("forged", link)
 	s.refused.Counter, s.forged.Counter = true, true
 	s.except = set("except", addr, port)
@@ -145,6 +144,8 @@ const (
 	chainNone   = "mode_none"
 	chainPublic = "mode_public"
 	chainList   = "mode_list"
+	chainPorts  = "list_ports"
+	chainAny    = "list_any_port"
 	chainAdmit  = "admit"
 	chainPass   = "pass"
 	chainRefuse = "refuse"
@@ -237,24 +238,29 @@ func (s *schema) passing() []*chain {
 		public.add(isProto(p), then(toChain(chainAdmit)))
 	}
 	public.add(then(toChain(no(whyProtocol))))
-	for _, p := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP} {
-		port := partPort
-		if p == unix.IPPROTO_ICMP {
-			port = partZero // has none: only entries without a port hold it
-		}
-		list.add(isProto(p), in(s.names, false, partSrc, partDst, port), then(toChain(chainAdmit)))
-		if p != unix.IPPROTO_ICMP {
-			list.add(isProto(p), in(s.names, false, partSrc, partDst, partZero), then(toChain(chainAdmit)))
-		}
-		list.add(isProto(p), in(s.nets, false, partSrc, partDst, port), then(toChain(chainAdmit)))
+	ports := s.plain(chainPorts)
+	for _, p := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		list.add(isProto(p), in(s.names, false, partSrc, partDst, partPort), then(toChain(chainAdmit)))
+		list.add(isProto(p), then(toChain(chainPorts)))
 	}
+	list.add(isProto(unix.IPPROTO_ICMP), then(toChain(chainAny)))
 	list.add(then(toChain(no(whyNotListed))))
+	// A set of intervals is copied at each change of one sandbox, and with 500 of them that takes long; so each length of
+	// networks has a rule that looks for the network itself. Only new connections come here.
+	anyPort := s.plain(chainAny)
+	anyPort.add(in(s.names, false, partSrc, partDst, partZero), then(toChain(chainAdmit)))
+	for bits := 32; bits >= 0; bits-- {
+		ports.add(in(s.nets, false, partSrc, partNet(bits), partPort), then(toChain(chainAdmit)))
+		anyPort.add(in(s.nets, false, partSrc, partNet(bits), partZero), then(toChain(chainAdmit)))
+	}
+	ports.add(then(toChain(chainAny)))
+	anyPort.add(then(toChain(no(whyNotListed))))
 
 	mode := s.plain(chainMode)
 	mode.add(ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), in(s.live, false, partSrc, partCMark), then(toChain(chainPass)))
 	mode.add(verdictOf(s.modes, partSrc))
 	mode.add(then(drop()))
-	return []*chain{pass, admit, none, public, list, mode}
+	return []*chain{pass, admit, none, public, anyPort, ports, list, mode}
 }
 
 // judging gives the chain that every packet of every sandbox goes through.
@@ -357,7 +363,7 @@ func (s *schema) shared(hostNets []netip.Prefix) map[*nftables.Set][]nftables.Se
 	out := map[*nftables.Set][]nftables.SetElement{s.hostNets: intervals(hostNets)}
 	for _, e := range s.o.JailAllow {
 		if e.Prefix.Addr().Is4() {
-			out[s.except] = append(out[s.except], span(nil, e.Prefix, e.Port))
+			out[s.except] = append(out[s.except], span(e.Prefix, e.Port))
 		}
 	}
 	for _, e := range prefix.All() {

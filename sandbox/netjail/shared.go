@@ -37,7 +37,8 @@ func (j *Jail) sharedRules() []*netlink.Rule {
 func (j *Jail) share() error {
 	for _, kv := range [][2]string{
 		{"ip_forward", "1"},
-		{"fwmark_reflect", "1"}, // refusals bear the mark of what they refuse: without one there is no way back
+		{"fwmark_reflect", "1"},    // refusals bear the mark of what they refuse: without one there is no way back
+		{"tcp_fwmark_accept", "1"}, // so does what a service of the host answers, where the operator made an exception for it
 	} {
 		if err := sysctl("ipv4", kv[0], kv[1]); err != nil {
 			return err

@@ -3,7 +3,10 @@ package netjail
 import (
 	"net/netip"
 	"sync"
+	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -77,4 +80,18 @@ func (s *sniffer) to(a netip.Addr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dst[a]
+}
+
+// quiet waits until what is under way has come.
+func (s *sniffer) quiet(t testing.TB) {
+	t.Helper()
+	same, lastSeen := 0, -1
+	require.Eventually(t, func() bool {
+		if n := s.total(); n != lastSeen {
+			same, lastSeen = 0, n
+		} else {
+			same++
+		}
+		return same >= 5
+	}, 20*time.Second, 20*time.Millisecond, "the wire is quiet")
 }

@@ -41,6 +41,9 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 		finding("process tracing", ptraceCheck(), "sysctl kernel.yama.ptrace_scope=1"),
 		finding("runsc", Check(ctx, o.Binary), "sandgate setup"),
 	}
+	if os.Geteuid() != 0 {
+		out = append(out, finding("without root", rootlessCheck(ctx, o.Binary, nil), ""))
+	}
 	tools := toolCheck("mmdebstrap", "unshare", "chroot")
 	out = append(out, finding("image builder", tools, "apt-get install "+strings.Join(image.RequiredPackages(), " ")))
 	if o.Images != nil {

@@ -174,6 +174,21 @@ func descriptors(t *testing.T, r *Runtime, name string, pid int, dir string) {
 	}
 }
 
+// What the sentry writes on the host about a sandbox stays small, whatever makes it write.
+func TestLogsOnTheHostAreCut(t *testing.T) {
+	r := open(t, options(t))
+	id := start(t, r, small)
+	path := filepath.Join(r.dir(id), "panic.log")
+	require.NoError(t, os.Truncate(path, 10<<20))
+	_, err := r.Usage(t.Context(), id)
+	require.NoError(t, err)
+	fi, err := os.Stat(path)
+	require.NoError(t, err)
+	require.LessOrEqual(t, fi.Size(), int64(maxLog))
+	out, err := inside(t.Context(), r, id, "echo on")
+	require.NoError(t, err, out)
+}
+
 // stamps are what changes of a file when anybody touches it.
 type stamps struct {
 	mode         uint32

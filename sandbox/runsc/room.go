@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -75,4 +76,23 @@ func parseMeminfo(in io.Reader) (sandbox.Room, error) {
 		return room, fmt.Errorf("meminfo: no total in it")
 	}
 	return room, nil
+}
+
+// maxLog is how large what the sentry writes about a sandbox may become: a guest can make it warn, and the files lie on the
+// host's disk. They are appended to, so that cutting one is safe.
+const maxLog = 1 << 20
+
+// trimLogs cuts the files that the sentry writes on the host. It is called whenever the meters are read.
+func (r *Runtime) trimLogs(id sandbox.ID) {
+	for _, name := range []string{"panic.log", "runsc.log"} {
+		path := filepath.Join(r.dir(id), name)
+		fi, err := os.Lstat(path)
+		if err != nil || fi.Size() <= maxLog || !fi.Mode().IsRegular() {
+			continue
+		}
+		r.o.Log.Warn("what a sandbox's kernel wrote on the host was cut", "sandbox", string(id), "file", name, "bytes", fi.Size())
+		if err := os.Truncate(path, 0); err != nil {
+			r.o.Log.Warn("cut a log", "sandbox", string(id), "cause", err.Error())
+		}
+	}
 }

@@ -286,6 +286,7 @@ func (r *Runtime) Usage(ctx context.Context, id sandbox.ID) (sandbox.Usage, erro
 	if err != nil {
 		return sandbox.Usage{}, fmt.Errorf("usage of %s: %w", id, err)
 	}
+	r.trimLogs(id)
 	u.DiskBytes = -1
 	if st, err := r.load(id); err == nil {
 		u.DiskBytes = r.filestoreBytes(st)

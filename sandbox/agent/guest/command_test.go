@@ -155,6 +155,8 @@ func TestTimeoutLeavesNothing(t *testing.T) {
 		"ignores TERM": `trap "" TERM INT HUP; echo begun; while :; do sleep MARK; done`,
 		"double fork":  `(setsid sh -c 'trap "" TERM; (setsid sleep MARK &) ; sleep MARK' &) ; echo begun; sleep MARK`,
 		"forks on":     `echo begun; f() { while :; do sleep MARK & sleep 0.05; done; }; f & f & f`,
+		"hides":        `(env -i setsid sh -c '(setsid sleep MARK >/dev/null 2>&1 </dev/null &)' >/dev/null 2>&1 </dev/null &) ; sleep 0.2; echo begun; sleep MARK`,
+		"hides early":  `env -i setsid sh -c '(setsid sleep MARK >/dev/null 2>&1 </dev/null &)' >/dev/null 2>&1 </dev/null; echo begun; exec sleep MARK`,
 		"detached":     `setsid sleep MARK >/dev/null 2>&1 </dev/null & echo begun; wait`,
 	} {
 		mark := strconv.Itoa(100_000 + len(name)*1000 + os.Getpid()%1000)

@@ -75,12 +75,16 @@ func (s *Server) startLine(line string, attr *syscall.ProcAttr) (pid int, done <
 		if path, argv, ok := plainProgram(line, attr.Dir, attr.Env); ok {
 			direct := *attr
 			direct.Env = append(slices.Clip(attr.Env), "SHLVL=0", "_="+path) // as bash leaves them
-			if pid, done, err = s.children.start(path, argv, &direct); err == nil {
+			start := s.children.start
+			if native(attr.Dir, path) {
+				start = s.startTree
+			}
+			if pid, done, err = start(path, argv, &direct); err == nil {
 				return pid, done, nil
 			}
 			// No permission, no interpreter, no program format: bash says so in its words, or runs it as a script.
 		}
 	}
 	// What begins with a dash is a command too, not an option of the shell.
-	return s.children.start(shellPath, []string{name, "-c", "--", line}, attr)
+	return s.startTree(shellPath, []string{name, "-c", "--", line}, attr)
 }

@@ -36,6 +36,7 @@ type Server struct {
 	boot     string
 	http     *http.Server
 	children *children
+	starter  string // path of the program that commands are started by; "" when there is none
 	login    loginEnv
 	users    names
 	groups   names
@@ -65,7 +66,7 @@ func New(cfg Config) *Server {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
 	s := &Server{
-		cfg: cfg, boot: hex.EncodeToString(id[:]), children: newChildren(cfg.Init),
+		cfg: cfg, boot: hex.EncodeToString(id[:]), children: newChildren(cfg.Init), starter: starterPath(),
 		commands: map[string]*command{}, refused: map[string]struct{}{}, ptys: map[string]*terminal{}, sessions: map[*yamux.Session]struct{}{},
 		watchers: make(chan struct{}, agent.MaxWatchers),
 	}

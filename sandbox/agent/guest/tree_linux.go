@@ -182,7 +182,8 @@ func (j *job) signalTree(sig syscall.Signal) bool {
 // process shows up, so that a tree which forks faster than it is listed comes to rest.
 func (s *Server) killTree(j *job) {
 	if !j.reaped.Load() {
-		_ = syscall.Kill(-j.pid, syscall.SIGKILL)
+		// Stopped and not killed: as long as it lives, what its tree has orphaned is its own and is found below it.
+		_ = syscall.Kill(-j.pid, syscall.SIGSTOP)
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	stopped := map[int]bool{}
