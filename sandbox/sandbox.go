@@ -57,7 +57,7 @@ const (
 )
 
 // Reasons why a sandbox is failed or stopping; Record.Reason holds one of them or "". One that was resumed from an earlier
-// save because the host was restarted says so while it runs.
+// save because the host was restarted, or on its files alone, says so while it runs.
 const (
 	ReasonOutOfMemory      = "out_of_memory"
 	ReasonTooManyProcesses = "too_many_processes"
@@ -67,6 +67,7 @@ const (
 	ReasonStartFailed      = "start_failed"
 	ReasonHostRestarted    = "host_restarted"
 	ReasonSaveLost         = "save_lost"
+	ReasonMemoryLost       = "memory_lost"
 )
 
 // Resources caps what a sandbox may take of the host.

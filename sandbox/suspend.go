@@ -350,7 +350,14 @@ func (m *Manager) restore(ctx context.Context, r Record) (reason string, err err
 	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
 		return "", err
 	}
-	return reason, m.o.Runtime.Resume(ctx, spec, Source{Save: SaveID(r.ID)}, journal)
+	from := Source{Save: SaveID(r.ID)}
+	err = m.o.Runtime.Resume(ctx, spec, from, journal)
+	if errors.Is(err, ErrUnrestorable) && ctx.Err() == nil {
+		m.o.Log.Warn("resume on the files alone", "sandbox", string(r.ID), "cause", err.Error())
+		from.FilesOnly, reason = true, ReasonMemoryLost
+		err = m.o.Runtime.Resume(ctx, spec, from, journal)
+	}
+	return reason, err
 }
 
 // backToSleep undoes a resume.

@@ -366,3 +366,48 @@ func TestCallsGoThroughASuspendAndAResumeWithoutHarm(t *testing.T) {
 	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
 	d.empty(t)
 }
+
+func TestWhatCannotRunAgainStartsOnItsFiles(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	d.write(t, id)
+	require.NoError(t, d.Suspend(t.Context(), id))
+	d.fake.Spoil(sandbox.SaveID(id))
+	r, err := d.Resume(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, sandbox.ReasonMemoryLost, r.Reason, "people are told what was lost")
+	c, err := d.Agent(t.Context(), id)
+	require.NoError(t, err)
+	list, err := c.Commands(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	d.empty(t)
+}
+
+func TestRunningSandboxesAreSavedFromTimeToTime(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	plain := sandbox.NewID()
+	_, err := d.Create(t.Context(), sandbox.Record{ID: plain, Image: "base"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.KeepSaved(ctx, 10*time.Millisecond)
+	}()
+	require.Eventually(t, func() bool {
+		_, err := d.fake.Saved(t.Context(), sandbox.SaveID(id))
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+	stop()
+	<-ended
+	require.Equal(t, sandbox.Running, d.records.status(id))
+	_, err = d.fake.Saved(t.Context(), sandbox.SaveID(plain))
+	require.Equal(t, fault.NotFound, fault.KindOf(err))
+	for _, id := range []sandbox.ID{id, plain} {
+		require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	}
+	d.empty(t)
+}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -213,4 +215,92 @@ func TestSuspendRefusalsAndTimeouts(t *testing.T) {
 		api.ok("GET", one+"/commands/"+cmd.ID+"/logs", nil, &logs)
 		return logs.Stdout == "begun\ndone\n"
 	}, 10*time.Second, 50*time.Millisecond, "what it printed: %v", &logs)
+}
+
+// A sandbox that is saved while it runs shows it nowhere: no gap in a terminal or a stream, no call that fails.
+func TestNobodyNoticesASave(t *testing.T) {
+	host := newInstallation(t)
+	s := host.serve("--save-every", "400ms")
+	host.person("ann@example.org", "alpha")
+	api := s.rest(host.key("alpha", "sandboxes:run"))
+	id := api.createPersistent("saved")
+	one := "/v1/sandboxes/" + id
+	api.startCounting(id)
+	pty := api.openPTY(id)
+	term := api.view(id, pty, "")
+	term.typeText(ticking)
+	term.sees("tick 1\r\n")
+
+	req, err := http.NewRequest("POST", s.url+one+"/commands", strings.NewReader(`{"command":"i=0; while [ ! -e /work/stop ]; do echo n$i; i=$((i+1)); sleep 0.02; done; exit 7"}`))
+	require.NoError(t, err)
+	req.Header.Set("X-API-Key", api.key)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	streamed := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(resp.Body)
+		streamed <- string(b)
+	}()
+	manifest := filepath.Join(host.data, "checkpoints", "sg-"+host.inst()+"-"+id, "save", "manifest.json")
+	for saves, last := 0, ""; saves < 4; {
+		require.Zero(t, api.exec(id, "true").ExitCode)
+		if b, err := os.ReadFile(manifest); err == nil && string(b) != last {
+			saves, last = saves+1, string(b)
+		}
+		require.NotContains(t, term.text(), "\x07")
+	}
+	before := term.ticks()
+	term.sees(fmt.Sprintf("tick %d\r\n", before+2))
+	term.ticks()
+	require.Nil(t, term.closed)
+	require.Zero(t, api.exec(id, "touch /work/stop").ExitCode)
+	events := <-streamed
+	require.Contains(t, events, `"exit_code":7`)
+	n := 0
+	for _, m := range regexp.MustCompile(`n([0-9]+)\\n`).FindAllStringSubmatch(events, -1) {
+		require.Equal(t, strconv.Itoa(n), m[1], "a gap in the stream")
+		n++
+	}
+	require.Greater(t, n, 20)
+
+	// The host loses power: what was saved is resumed, and people are told.
+	who, saved := api.count(id)
+	s.stop(syscall.SIGKILL)
+	host.losePower(id)
+	s = host.serve()
+	api = s.rest(api.key)
+	require.Equal(t, "suspended", api.status(id))
+	again, n := api.count(id)
+	require.Equal(t, who, again)
+	require.Positive(t, n)
+	_ = saved
+	var sb sandboxJSON
+	api.ok("GET", one, nil, &sb)
+	require.Equal(t, "host_restarted", sb.Reason)
+	api.ok("DELETE", one, nil, nil)
+	host.noSaves()
+}
+
+// losePower ends a sandbox as a restart of the host does: its processes are gone, and its state is of another boot.
+func (i *installation) losePower(id string) {
+	i.t.Helper()
+	path := filepath.Join(i.data, "sandboxes", "sg-"+i.inst()+"-"+id, "state.json")
+	b, err := os.ReadFile(path)
+	require.NoError(i.t, err)
+	var st map[string]any
+	require.NoError(i.t, json.Unmarshal(b, &st))
+	for _, name := range []string{"sentry", "gofer"} {
+		pid := int(st[name].(map[string]any)["pid"].(float64))
+		require.NoError(i.t, syscall.Kill(pid, syscall.SIGKILL))
+		require.Eventually(i.t, func() bool {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || bytes.Contains(b, []byte(") Z "))
+		}, 10*time.Second, 10*time.Millisecond)
+	}
+	st["boot"] = "00000000-0000-4000-8000-000000000000"
+	b, err = json.Marshal(st)
+	require.NoError(i.t, err)
+	require.NoError(i.t, os.WriteFile(path, b, 0o600))
 }

@@ -47,6 +47,7 @@ const (
 	stateName    = "state"         // directory: what runsc wrote
 	manifestName = "manifest.json" // what we know of it; last to be written
 	configName   = "config.json"   // of the sandbox that was saved
+	filesName    = "files.tar"     // what it changed in its image, for when the state cannot be used
 )
 
 // manifest is what is needed to judge a save and to restore from it.
@@ -254,8 +255,11 @@ func (r *Runtime) keep(id sandbox.SaveID) error {
 }
 
 // intact compares the files of a save with what its manifest says; a cut one must not be started.
-func (r *Runtime) intact(m manifest) error {
+func (r *Runtime) intact(m manifest, names ...string) error {
 	for name, size := range m.Files {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
 		fi, err := os.Lstat(filepath.Join(r.whole(m.Save), name))
 		if err != nil || !fi.Mode().IsRegular() || fi.Size() != size {
 			return fmt.Errorf("%s is damaged or missing", name)
