@@ -18,6 +18,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/audit"
+	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/netjail"
@@ -29,6 +30,23 @@ import (
 type jailFlags struct {
 	JailPool  string   `help:"IPv4 network that sandboxes get their addresses from, or off: then they have no network at all." env:"SANDGATE_JAIL_POOL" placeholder:"CIDR" default:"${jail_pool}"`
 	JailAllow []string `help:"What sandboxes may reach although it is not public, comma-separated; none unless given." env:"SANDGATE_JAIL_ALLOW" placeholder:"CIDR:PORT"`
+	JailDNS   []string `help:"Name servers to ask for sandboxes instead of the host's, comma-separated." env:"SANDGATE_JAIL_DNS" name:"jail-dns" placeholder:"ADDRESS"`
+}
+
+// servers reads the name servers; none: the host's.
+func (f jailFlags) servers() (out []netip.AddrPort, err error) {
+	for _, s := range f.JailDNS {
+		at, err := netip.ParseAddrPort(s)
+		if err != nil {
+			addr, aerr := netip.ParseAddr(s)
+			if aerr != nil {
+				return nil, fmt.Errorf("--jail-dns %q is no address, as in 192.0.2.53 or 192.0.2.53:53", s)
+			}
+			at = netip.AddrPortFrom(addr, 53)
+		}
+		out = append(out, at)
+	}
+	return out, nil
 }
 
 // jailOff is the pool of installations whose sandboxes have no network.
@@ -41,6 +59,7 @@ type jailSettings struct {
 	Allow []string `json:"allow"`
 	Port  uint16   `json:"port"` // where our own listener is, from inside
 
+	servers    []netip.AddrPort // of the running server alone
 	pool       netip.Prefix
 	exceptions policy.Exceptions
 }
@@ -99,15 +118,19 @@ func (ps *parts) keepJail(ctx context.Context, s jailSettings) error {
 			return err
 		}
 	}
+	return ps.dir.writeJail(s)
+}
+
+func (d *dataDir) writeJail(s jailSettings) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	tmp := ps.dir.jailFile() + ".new"
+	tmp := d.jailFile() + ".new"
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, ps.dir.jailFile())
+	return os.Rename(tmp, d.jailFile())
 }
 
 // openJail takes up the network of sandboxes; nil when it is off. What it tells goes to the service once that is there.
@@ -115,7 +138,7 @@ func (ps *parts) openJail(s jailSettings, service *atomic.Pointer[workspace.Serv
 	if s.Pool == jailOff {
 		return nil, nil
 	}
-	return netjail.New(netjail.Options{
+	jail, err := netjail.New(netjail.Options{
 		Inst: ps.dir.inst, Pool: s.pool, JailAllow: s.exceptions, PlatformPort: s.Port, Log: logger,
 		OnDenied: func(id sandbox.ID, d sandbox.Denial) {
 			if svc := service.Load(); svc != nil {
@@ -123,6 +146,10 @@ func (ps *parts) openJail(s jailSettings, service *atomic.Pointer[workspace.Serv
 			}
 		},
 	})
+	if fault.Is(err, fault.Internal) {
+		return nil, fmt.Errorf("%w (without any network for sandboxes: --jail-pool off)", err)
+	}
+	return jail, err
 }
 
 // inside is how sandboxes reach this server: by a name of its own, over plain http, because the bytes stay on the host.
@@ -207,7 +234,7 @@ func (ps *parts) answerNames(ctx context.Context, l jailListeners, in inside, s 
 		return func() {}, nil
 	}
 	r, err := resolver.New(resolver.Options{
-		Lookup: ps.jail.IDByAddr, Admit: ps.jail.Admit, Platform: map[string]netip.Addr{in.name: ps.jail.PlatformAddr()},
+		Upstreams: s.servers, Lookup: ps.jail.IDByAddr, Admit: ps.jail.Admit, Platform: map[string]netip.Addr{in.name: ps.jail.PlatformAddr()},
 		Exceptions: s.exceptions, OnDenied: ps.service.NetworkDenied, Log: logger,
 	})
 	if err != nil {

@@ -52,6 +52,14 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	c.place.bounds = &c.bounds
+	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow}
+	if err := js.read(); err != nil {
+		return err
+	}
+	var err error
+	if js.servers, err = c.servers(); err != nil {
+		return err
+	}
 	dir, err := c.open()
 	if err != nil {
 		return err
@@ -74,10 +82,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow, Port: in.port}
-	if err := js.read(); err != nil {
-		return err
-	}
+	js.Port = in.port
 	ps, err := c.whole(e, logger, &js, in.url())
 	if err != nil {
 		return err

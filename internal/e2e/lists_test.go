@@ -104,6 +104,14 @@ func TestModesAndListsOfANetwork(t *testing.T) {
 	}
 	list := []string{"one.example:80", "*.two.example", "9.9.9.9:8080"}
 	check(public)
+	out := api.exec(id, `python3 -c '
+import re, socket, struct
+server = re.search(r"nameserver (\S+)", open("/etc/resolv.conf").read())[1]
+q = bytes.fromhex("123401000001000000000000036f6e65076578616d706c650000010001")
+s = socket.create_connection((server, 53), 5)
+s.sendall(struct.pack(">H", len(q)) + q)
+print(socket.inet_ntoa(s.recv(512)[-4:]))'`)
+	require.Equal(t, "1.2.3.4\n", out.Stdout, out.Stderr)
 	patch("allow-list", list...)
 	check(listed)
 

@@ -86,10 +86,12 @@ func scanKeyHolder(row *sql.Row) (h auth.KeyHolder, err error) {
 	return h, err
 }
 
-// Keys lists a workspace's keys, newest first, revoked and expired ones too; with an owner only that person's.
+// Keys lists a workspace's keys, newest first, revoked and expired ones too, but for those of sandboxes that are gone; with
+// an owner only that person's.
 func (s *Store) Keys(ctx context.Context, workspaceID, ownerID string) ([]auth.Key, error) {
 	rows, err := s.ro.QueryContext(ctx, `SELECT `+keyColumns+` FROM `+keyTables+`
-		WHERE k.workspace_id = ? AND (? = '' OR k.owner_id = ?) ORDER BY k.created_at DESC, k.id LIMIT 1000`, workspaceID, ownerID, ownerID)
+		WHERE k.workspace_id = ? AND (? = '' OR k.owner_id = ?)
+			AND (k.sandbox_id = '' OR k.revoked_at = 0 AND coalesce(b.status, 'gone') <> 'gone') ORDER BY k.created_at DESC, k.id LIMIT 1000`, workspaceID, ownerID, ownerID)
 	return collect(rows, err, "list keys", scanKey)
 }
 

@@ -72,10 +72,17 @@ func TestOnlyManageWidensANetwork(t *testing.T) {
 		from, to sandbox.NetworkPolicy
 		may      bool
 	}{
-		{public, none, true}, {public, list("a.example"), true}, {public, public, true}, {none, none, true},
-		{none, public, false}, {none, list("a.example"), false},
-		{list("a.example", "b.example"), list("b.example"), true}, {list("a.example"), none, true},
-		{list("a.example"), list("a.example", "c.example"), false}, {list("a.example:443"), list("a.example"), false}, {list("a.example"), public, false},
+		{public, none, true},
+		{public, list("a.example"), true},
+		{public, public, true},
+		{none, none, true},
+		{none, public, false},
+		{none, list("a.example"), false},
+		{list("a.example", "b.example"), list("b.example"), true},
+		{list("a.example"), none, true},
+		{list("a.example"), list("a.example", "c.example"), false},
+		{list("a.example:443"), list("a.example"), false},
+		{list("a.example"), public, false},
 	} {
 		made, err := w.CreateSandbox(ctx, w.ann, workspace.CreateOptions{Cwd: w.tmp, User: w.user, Network: c.from})
 		require.NoError(t, err)
@@ -251,6 +258,9 @@ func TestAPlatformKeyLivesAndDiesWithItsSandbox(t *testing.T) {
 		wantKind(t, err, fault.Unauthenticated)
 	}
 	require.Len(t, w.events(t, audit.Filter{Action: "key.revoke", SandboxID: string(made.ID)}), 1)
+	keys, err = w.Keys(ctx, w.ann)
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(keys, func(k auth.Key) bool { return k.SandboxID == string(made.ID) }), "nobody wants to read of those that are gone")
 
 	_, secret = open(caller, workspace.CreateOptions{})
 	require.NoError(t, w.RevokeKey(ctx, w.ann, parent.ID))

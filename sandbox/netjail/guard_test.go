@@ -83,6 +83,13 @@ func TestFlushWhileNobodyWatches(t *testing.T) {
 		require.NotEqual(t, seenOpen, p.ask(ask{Kind: "tcp", To: netip.AddrPortFrom(to, 53).String(), Wait: 100 * time.Millisecond}).Seen, to)
 		require.NotEqual(t, seenOpen, p.ask(ask{Kind: "icmp", To: to.String(), Wait: 100 * time.Millisecond}).Seen, to)
 	}
+	inet, forged := sniffers[host(t).inet], netip.MustParseAddr("8.8.8.8")
+	was := inet.from(forged)
+	for _, to := range []netip.Addr{publicHost, lanPeer, hostExtra} {
+		require.Empty(t, p.ask(ask{Kind: "raw", To: netip.AddrPortFrom(to, 53).String(), From: forged.String()}).Text)
+	}
+	inet.quiet(t)
+	require.Equal(t, was, inet.from(forged), "nor did one with a forged source")
 	require.Equal(t, before, sniffers[host(t).lan].total(), "not a packet got out")
 
 	again := open(t, o)

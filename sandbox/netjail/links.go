@@ -74,9 +74,17 @@ func (j *Jail) makePair(b *box) error {
 var hostSettings = [][2]string{
 	{"rp_filter", "1"},      // what comes in must be where answers go …
 	{"src_valid_mark", "1"}, // … and for packets without our mark there is no such place
-	{"accept_local", "0"}, {"route_localnet", "0"}, {"proxy_arp", "0"}, {"arp_ignore", "8"},
-	{"accept_redirects", "0"}, {"send_redirects", "0"}, {"secure_redirects", "0"}, {"accept_source_route", "0"},
-	{"bootp_relay", "0"}, {"mc_forwarding", ""}, {"forwarding", "1"},
+	{"accept_local", "0"},
+	{"route_localnet", "0"},
+	{"proxy_arp", "0"},
+	{"arp_ignore", "8"},
+	{"accept_redirects", "0"},
+	{"send_redirects", "0"},
+	{"secure_redirects", "0"},
+	{"accept_source_route", "0"},
+	{"bootp_relay", "0"},
+	{"mc_forwarding", ""},
+	{"forwarding", "1"},
 }
 
 // harden sets a host end up to hear IPv4 of its sandbox and nothing else.

@@ -113,7 +113,7 @@ func buildWorld() (world, error) {
 		buildNeighbour(w.lan, "lan0", lanHost, netip.PrefixFrom(lanPeer, 24), privateHosts()...),
 		routesTo(privateHosts()),
 		netlink.RouteAdd(&netlink.Route{Gw: uplinkPeer.AsSlice()}),
-		sysctl("ipv4", "conf/all/rp_filter", "0"),
+		sysctl("ipv4", "conf/all/rp_filter", "2"), // as systemd sets it, which makes every link's own less strict
 	); err != nil {
 		return w, fmt.Errorf("build the world: %w", err)
 	}

@@ -47,7 +47,11 @@ func boot(t testing.TB, namespace string, id sandbox.ID) guest {
 		"mounts": []map[string]any{{"destination": "/proc", "type": "proc", "source": "proc"}},
 		"linux": map[string]any{
 			"namespaces": []map[string]any{
-				{"type": "user"}, {"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"},
+				{"type": "user"},
+				{"type": "pid"},
+				{"type": "mount"},
+				{"type": "ipc"},
+				{"type": "uts"},
 				{"type": "network", "path": namespace},
 			},
 			"uidMappings": mapping, "gidMappings": mapping,

@@ -198,6 +198,25 @@ func (r *Runtime) verify(id sandbox.ID) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
+	return r.guestsFirst(id, st)
+}
+
+// guestsFirst has the kernel choose a process of the guest before the sentry when memory runs out, in the sandbox or on
+// the host: then one program inside ends and the sandbox goes on. Those that come later inherit it.
+func (r *Runtime) guestsFirst(id sandbox.ID, st state) error {
+	pids, err := r.cg.procs(r.name(id))
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if pid == st.Sentry.PID || pid == st.Gofer.PID {
+			continue // oomScore, by runsc
+		}
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // gone meanwhile
+			return fmt.Errorf("order of the guest's end: %w", err)
+		}
+	}
 	return nil
 }
 

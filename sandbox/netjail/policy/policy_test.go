@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -171,8 +172,14 @@ func TestExceptionsAdmit(t *testing.T) {
 		port  uint16
 		admit bool
 	}{
-		{"10.1.2.3", 443, true}, {"10.1.2.3", 0, true}, {"10.1.2.3", 80, false}, {"10.1.3.0", 443, false},
-		{"::ffff:10.1.2.3", 443, true}, {"fd00::1", 80, true}, {"fd00::1", 443, false}, {"fd00:0:0:1::1", 80, false},
+		{"10.1.2.3", 443, true},
+		{"10.1.2.3", 0, true},
+		{"10.1.2.3", 80, false},
+		{"10.1.3.0", 443, false},
+		{"::ffff:10.1.2.3", 443, true},
+		{"fd00::1", 80, true},
+		{"fd00::1", 443, false},
+		{"fd00:0:0:1::1", 80, false},
 	} {
 		require.Equal(t, c.admit, es.Admit(netip.MustParseAddr(c.addr), c.port), "%s %d", c.addr, c.port)
 	}
@@ -199,7 +206,9 @@ func TestCheck(t *testing.T) {
 	field := func(err error) string {
 		t.Helper()
 		require.True(t, fault.Is(err, fault.Invalid), "%v", err)
-		for name := range err.(*fault.Error).Fields { //nolint:errorlint // made here
+		e, ok := errors.AsType[*fault.Error](err)
+		require.True(t, ok)
+		for name := range e.Fields {
 			return name
 		}
 		return ""
