@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -346,18 +347,8 @@ func (m *Manager) restore(ctx context.Context, r Record) (reason string, err err
 	if r, err = m.o.Records.SandboxByID(ctx, r.ID); err != nil { // its network may have been changed while it slept
 		return "", err
 	}
-	spec, journal := specOf(r), m.journal(ctx, r.ID)
-	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
-		return "", err
-	}
-	from := Source{Save: SaveID(r.ID)}
-	err = m.o.Runtime.Resume(ctx, spec, from, journal)
-	if errors.Is(err, ErrUnrestorable) && ctx.Err() == nil {
-		m.o.Log.Warn("resume on the files alone", "sandbox", string(r.ID), "cause", err.Error())
-		from.FilesOnly, reason = true, ReasonMemoryLost
-		err = m.o.Runtime.Resume(ctx, spec, from, journal)
-	}
-	return reason, err
+	lost, err := m.bring(ctx, r, SaveID(r.ID))
+	return cmp.Or(lost, reason), err
 }
 
 // backToSleep undoes a resume.

@@ -35,6 +35,7 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	ForkSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
 	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)

@@ -171,8 +171,9 @@ func TestASandboxSleepsAndWakesWithAllThatRunsInIt(t *testing.T) {
 	require.Equal(t, "big: OK\n", api.exec(id, "sha256sum -c sum").Stdout)
 	late := api.view(id, pty, "")
 	late.until("scrollback", func() bool { return bytes.Contains(late.snapshot, []byte("tick 2\r\n")) })
+	late.forget()
 	late.typeText("\x03")
-	late.sees("^C")
+	late.sees("root@")
 	late.typeText("echo still-$MARK\n")
 	late.sees("still-kept\r\n")
 
@@ -303,4 +304,78 @@ func (i *installation) losePower(id string) {
 	b, err = json.Marshal(st)
 	require.NoError(i.t, err)
 	require.NoError(i.t, os.WriteFile(path, b, 0o600))
+}
+
+// Forks go on where the original is, which notices nothing, and are told apart by everything that should differ.
+func TestForksGoOnByThemselves(t *testing.T) {
+	host := newInstallation(t)
+	s := host.serve()
+	host.person("ann@example.org", "alpha")
+	api := s.rest(host.key("alpha", "sandboxes:run"))
+	var made sandboxJSON
+	api.ok("POST", "/v1/sandboxes", map[string]any{"label": "origin", "secrets": map[string]string{"TOKEN": "a-secret"}}, &made)
+	origin := made.ID
+	api.ok("POST", "/v1/sandboxes/"+origin+"/commands", map[string]any{
+		"command": `python3 -c "
+import secrets, time
+word = secrets.token_hex(8)
+while True:
+    open('/work/drawn', 'w').write(word + ' ' + secrets.token_hex(8))
+    time.sleep(0.05)
+"`, "background": true,
+	}, nil)
+	require.Eventually(t, func() bool { return len(strings.Fields(api.exec(origin, "cat /work/drawn").Stdout)) == 2 }, 20*time.Second, 50*time.Millisecond)
+	pty := api.openPTY(origin)
+	term := api.view(origin, pty, "")
+	term.typeText("MARK=kept; " + ticking)
+	term.sees("tick 2\r\n")
+
+	all := []string{origin}
+	for range 2 {
+		var fork sandboxJSON
+		api.ok("POST", "/v1/sandboxes/"+origin+"/fork", nil, &fork)
+		require.Equal(t, "running", fork.Status)
+		all = append(all, fork.ID)
+	}
+	n := term.ticks()
+	term.sees(fmt.Sprintf("tick %d\r\n", n+3))
+	term.ticks()
+
+	words, drawn, names, random := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, id := range all {
+		// What was drawn at the time of the fork may still lie there: each draws again.
+		require.Zero(t, api.exec(id, "rm /work/drawn").ExitCode)
+		var f []string
+		require.Eventually(t, func() bool {
+			f = strings.Fields(api.exec(id, "cat /work/drawn").Stdout)
+			return len(f) == 2
+		}, 20*time.Second, 20*time.Millisecond)
+		words[f[0]], drawn[f[1]] = true, true
+		names[api.exec(id, "hostname").Stdout] = true
+		random[api.exec(id, "head -c 16 /dev/urandom | base64; cat /proc/sys/kernel/random/uuid 2>/dev/null").Stdout] = true
+		require.Equal(t, "a-secret\n", api.exec(id, "echo $TOKEN").Stdout)
+		own := api.view(id, pty, "")
+		own.until("scrollback", func() bool { return bytes.Contains(own.snapshot, []byte("tick 2\r\n")) })
+		if id == origin {
+			own = term // who came first drives
+		}
+		own.forget()
+		own.typeText("\x03")
+		own.sees("root@")
+		own.typeText("echo in-$MARK\n")
+		own.sees("in-kept\r\n")
+	}
+	require.Len(t, words, 1, "the same process, with the same memory")
+	require.Len(t, drawn, 3, "different random numbers")
+	require.Len(t, names, 3, "host names of their own")
+	require.Len(t, random, 3)
+	for _, id := range all[1:] {
+		require.Zero(t, api.exec(id, "echo other >/work/only-here").ExitCode)
+	}
+	require.NotZero(t, api.exec(origin, "cat /work/only-here").ExitCode)
+	host.noSaves()
+	for _, id := range all {
+		api.ok("DELETE", "/v1/sandboxes/"+id, nil, nil)
+	}
+	host.hostFree()
 }
