@@ -19,7 +19,7 @@ func (m *Manager) Fork(ctx context.Context, of ID, r Record, q Quota) (Record, e
 	switch parent.Status {
 	case Suspended:
 	case Running:
-		from = SaveID(RandomID("snap"))
+		from = SaveID(RandomID("fork"))
 		m.borrow(from)
 		defer m.giveBack(context.WithoutCancel(ctx), from)
 		if err := m.saveAs(ctx, of, from); err != nil {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -139,10 +140,14 @@ type Runtime interface {
 	Saver
 }
 
-// SaveID names a save: the id of the sandbox whose own it is, or that of a snapshot ("snap" and 20 of a-z0-9).
+// SaveID names a save: the id of the sandbox whose own it is, that of a snapshot ("snap" and 20 of a-z0-9), or "fork" and
+// 20 of a-z0-9 for one that is used at once and dropped: it need not outlive the host.
 type SaveID string
 
-var savePattern = regexp.MustCompile(`^(sb|snap)[a-z0-9]{20}$`)
+var savePattern = regexp.MustCompile(`^(sb|snap|fork)[a-z0-9]{20}$`)
+
+// Passing reports whether a save is for use at once.
+func (id SaveID) Passing() bool { return strings.HasPrefix(string(id), "fork") }
 
 // Valid reports whether id has one of the shapes that ids of saves have.
 func (id SaveID) Valid() bool { return savePattern.MatchString(string(id)) }

@@ -77,7 +77,7 @@ func (r *Runtime) save(ctx context.Context, id sandbox.ID, to sandbox.SaveID, st
 		{"save directory", func() error { return r.makeNext(id, to, m, need) }},
 		{"pause", func() error { return r.pause(ctx, st, stop) }},
 		{"files", func() error {
-			if !stop && to == r.ownSave(id) && m.Disk > filesInPassing {
+			if to.Passing() || !stop && to == r.ownSave(id) && m.Disk > filesInPassing {
 				return nil
 			}
 			return r.saveFiles(ctx, id, to)
@@ -136,7 +136,7 @@ func (r *Runtime) describe(ctx context.Context, st state, to sandbox.SaveID) (m 
 	}
 	m = manifest{Save: to, Sandbox: st.ID, At: time.Now().UTC(), Rootfs: conf.Root.Path, CPU: r.features()}
 	m.Image = filepath.Base(filepath.Dir(filepath.Dir(m.Rootfs)))
-	if m.Runsc, err = runscVersion(ctx, r.o.Binary); err != nil {
+	if m.Runsc, err = r.version(ctx); err != nil {
 		return m, 0, err
 	}
 	u, err := r.cg.usage(r.name(st.ID))

@@ -198,7 +198,7 @@ func sealSave(dir string, m manifest) error {
 		if err != nil {
 			return err
 		}
-		m.Files[rel], err = syncFile(path)
+		m.Files[rel], err = syncFile(path, !m.Save.Passing())
 		return err
 	})
 	if err != nil {
@@ -212,15 +212,15 @@ func sealSave(dir string, m manifest) error {
 		return err
 	}
 	for _, path := range []string{filepath.Join(dir, manifestName), filepath.Join(dir, stateName), dir} {
-		if _, err := syncFile(path); err != nil {
+		if _, err := syncFile(path, !m.Save.Passing()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// syncFile waits until a file or directory is on the disk and gives its size.
-func syncFile(path string) (int64, error) {
+// syncFile gives the size of a file or directory, if asked once it is on the disk.
+func syncFile(path string, wait bool) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -229,6 +229,9 @@ func syncFile(path string) (int64, error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return 0, err
+	}
+	if !wait {
+		return fi.Size(), nil
 	}
 	return fi.Size(), f.Sync()
 }
@@ -250,7 +253,7 @@ func (r *Runtime) keep(id sandbox.SaveID) error {
 	if err != nil {
 		return err
 	}
-	_, err = syncFile(r.saveDir(id))
+	_, err = syncFile(r.saveDir(id), !id.Passing())
 	return err
 }
 
@@ -318,7 +321,21 @@ var cpuFeatures = sync.OnceValue(func() []string {
 	return nil
 })
 
-// runscVersion is the first line of runsc --version; a save of another is not restored.
+// version is the first line of runsc --version; a save of another is not restored. It is asked once: a program that is
+// replaced under a running server is not looked for.
+func (r *Runtime) version(ctx context.Context) (string, error) {
+	r.versions.Lock()
+	defer r.versions.Unlock()
+	if r.said == "" {
+		said, err := runscVersion(ctx, r.o.Binary)
+		if err != nil {
+			return "", err
+		}
+		r.said = said
+	}
+	return r.said, nil
+}
+
 func runscVersion(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionLimit)
 	defer cancel()
@@ -334,7 +351,7 @@ func runscVersion(ctx context.Context, path string) (string, error) {
 
 // restorable says why a save cannot be made to run again here; nil: it can be tried.
 func (r *Runtime) restorable(ctx context.Context, m manifest) error {
-	version, err := runscVersion(ctx, r.o.Binary)
+	version, err := r.version(ctx)
 	if err != nil {
 		return err
 	}
