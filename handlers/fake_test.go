@@ -163,6 +163,29 @@ func (f *fake) Sandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sa
 	return workspace.Sandbox{}, fault.New(fault.NotFound, "Sandbox not found")
 }
 
+func (f *fake) KeepAlive(_ context.Context, _ auth.Actor, id string, _ time.Duration) (workspace.Sandbox, error) {
+	return workspace.Sandbox{}, f.note("keep " + id)
+}
+
+func (f *fake) OwnSessions(_ context.Context, a auth.Actor) ([]auth.Session, error) {
+	return []auth.Session{
+		{ID: a.SessionID, UserAgent: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0 Safari/537.36", Address: "192.0.2.1"},
+		{ID: "other", UserAgent: hostile, Address: "192.0.2.2"},
+	}, nil
+}
+
+func (f *fake) EndSession(_ context.Context, _ auth.Actor, id string) error {
+	return f.note("end " + id)
+}
+
+func (f *fake) EndOtherSessions(context.Context, auth.Actor) error {
+	return f.note("end others")
+}
+
+func (f *fake) ChangePassword(_ context.Context, _ auth.Actor, current, password string) error {
+	return f.note("password " + current + " " + password)
+}
+
 func (f *fake) KillSandbox(_ context.Context, _ auth.Actor, id string) error {
 	return f.note("kill " + id)
 }

@@ -56,6 +56,9 @@ func (s *Server) routes() []route {
 		// the person
 		{method: get, path: "/account", person: true, run: s.account},
 		{method: post, path: "/account/theme", public: "a cookie of the browser's own", run: s.setTheme},
+		{method: post, path: "/account/password", person: true, run: s.changePassword},
+		{method: post, path: "/account/sessions/end", person: true, run: s.endOtherSessions},
+		{method: post, path: "/account/sessions/:session/end", person: true, run: s.endSession},
 		{method: post, path: "/account/workspaces", person: true, run: s.createWorkspace},
 
 		// sandboxes
@@ -76,6 +79,7 @@ func (s *Server) routes() []route {
 		{method: post, path: sb + "/suspend", need: kill, action: "sandbox.suspend", run: s.sandboxSuspend},
 		{method: post, path: sb + "/resume", need: run, action: "sandbox.resume", run: s.sandboxResume},
 
+		{method: post, path: sb + "/keepalive", need: kill, action: "sandbox.keepalive", run: s.keepAlive},
 		{method: get, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimitsForm},
 		{method: post, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimits},
 		{method: get, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkForm},

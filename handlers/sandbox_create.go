@@ -3,11 +3,14 @@ package handlers
 import (
 	"cmp"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
+	"sandgate/sandbox/idle"
 	"sandgate/views"
 	"sandgate/views/ui"
 )
@@ -25,25 +28,27 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 	base := v.base() + "/sandboxes"
 	p := views.NewSandbox{
 		Shell: v.shell("New sandbox", "sandboxes"), Action: base + "/new", Cancel: base,
-		Label:  ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
-		Image:  ui.Field{Name: "image", Label: "Image"},
-		Keep:   ui.Field{Name: "persistent", Label: "Persistent", Hint: "It can be suspended: kept on disk with all that runs in it, and woken when it is used."},
-		CPU:    ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
-		Memory: ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
-		Disk:   ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
-		PIDs:   ui.Field{Name: "pids", Label: "Processes", Usual: itoa(int(d.PIDs))},
-		Cwd:    ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
-		User:   ui.Field{Name: "user", Label: "User inside", Usual: "root"},
-		Env:    ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
-		Mode:   ui.Field{Name: "mode", Label: "Network"},
-		Allow:  ui.Field{Name: "allow", Label: "List of destinations", Hint: allowHint},
-		OwnKey: ui.Field{Name: "platform_key", Label: "A key for this server inside", Hint: "NOXUS_API_KEY and NOXUS_BACKEND_URL: programs inside may then what you may, except about people and keys, until the sandbox is gone."},
+		Label:   ui.Field{Name: "label", Label: "Label", Usual: "May stay empty"},
+		Image:   ui.Field{Name: "image", Label: "Image"},
+		Keep:    ui.Field{Name: "persistent", Label: "Persistent", Hint: "It is suspended where others end: kept on disk with all that runs in it, and woken when it is used."},
+		CPU:     ui.Field{Name: "cpu", Label: "CPU cores", Usual: cores(d.CPU)},
+		Memory:  ui.Field{Name: "memory_mb", Label: "Memory, MB", Usual: itoa(int(d.MemoryMB))},
+		Disk:    ui.Field{Name: "disk_mb", Label: "Disk, MB", Usual: itoa(int(d.DiskMB))},
+		PIDs:    ui.Field{Name: "pids", Label: "Processes", Usual: itoa(int(d.PIDs))},
+		Cwd:     ui.Field{Name: "cwd", Label: "Starts in", Usual: "/work"},
+		User:    ui.Field{Name: "user", Label: "User inside", Usual: "root"},
+		Env:     ui.Field{Name: "env", Label: "Environment", Hint: "One NAME=value a line."},
+		Idle:    ui.Field{Name: "idle_timeout", Label: "Ends unused after, s", Usual: itoa(int(idle.DefaultTimeout.Seconds()))},
+		Longest: ui.Field{Name: "max_lifetime", Label: "Lives at most, s", Usual: itoa(int(idle.DefaultLifetime.Seconds()))},
+		Mode:    ui.Field{Name: "mode", Label: "Network"},
+		Allow:   ui.Field{Name: "allow", Label: "List of destinations", Hint: allowHint},
+		OwnKey:  ui.Field{Name: "platform_key", Label: "A key for this server inside", Hint: "NOXUS_API_KEY and NOXUS_BACKEND_URL: programs inside may then what you may, except about people and keys, until the sandbox is gone."},
 	}
-	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
+	for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 		f.Value = value(f.Name)
 	}
 	p.Kept = value("persistent") == "1"
-	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
+	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Idle.Value+p.Longest.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
 	p.Modes, p.WantsKey = v.modeChoices(sandbox.NetworkMode(p.Mode.Value)), p.OwnKey.Value == "1"
 	v.fillImages(&p)
 	return p
@@ -119,10 +124,10 @@ func (s *Server) sandboxCreate(v *visit) error {
 	if sentence, fields, ok := wrongIn(err); ok {
 		p := v.newSandbox(v.FormValue)
 		p.Wrong, p.Key = sentence, sandbox.RandomID("form")
-		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
+		for _, f := range []*ui.Field{&p.Label, &p.Image, &p.CPU, &p.Memory, &p.Disk, &p.PIDs, &p.Cwd, &p.User, &p.Idle, &p.Longest, &p.Env, &p.Mode, &p.Allow, &p.OwnKey} {
 			f.Wrong = cmp.Or(fields[f.Name], fields["resources."+f.Name], fields["network."+f.Name])
 		}
-		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Env.Wrong+p.Allow.Wrong+p.OwnKey.Wrong != ""
+		p.More = p.More || p.CPU.Wrong+p.Memory.Wrong+p.Disk.Wrong+p.PIDs.Wrong+p.Cwd.Wrong+p.User.Wrong+p.Idle.Wrong+p.Longest.Wrong+p.Env.Wrong+p.Allow.Wrong+p.OwnKey.Wrong != ""
 		return v.renderForm(http.StatusUnprocessableEntity, p)
 	}
 	if err != nil {
@@ -141,6 +146,17 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 		Network:    networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
 	}
 	o.Resources = resourcesOf(v, bad)
+	for name, to := range map[string]*time.Duration{"idle_timeout": &o.IdleTimeout, "max_lifetime": &o.MaxLifetime} {
+		t := strings.TrimSpace(v.FormValue(name))
+		if t == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(t, 10, 32)
+		if err != nil || n <= 0 {
+			bad[name] = "must be a whole number of seconds"
+		}
+		*to = time.Duration(n) * time.Second
+	}
 	for line := range strings.Lines(v.FormValue("env")) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.TrimSpace(line) == "" {

@@ -129,7 +129,7 @@ func (v *visit) row(b workspace.Sandbox) views.SandboxRow {
 	}
 	return views.SandboxRow{
 		ID: string(b.ID), URL: v.base() + "/sandboxes/" + string(b.ID), Label: display(b.Label), State: state(b.Status), Owner: owner,
-		Image: display(b.Image), Created: v.s.when(b.CreatedAt), Active: v.s.when(b.LastActivity), Story: shortStory(b.Record),
+		Image: display(b.Image), Created: v.s.when(b.CreatedAt), Active: v.s.when(b.LastActivity), Story: shortStory(b.Record), Life: v.shortLife(b),
 		Limits: cores(b.Resources.CPU) + " CPU · " + mb(b.Resources.MemoryMB), CanKill: v.canKill(b),
 	}
 }

@@ -31,7 +31,7 @@ func (s *Server) sandboxPage(v *visit) error {
 	at := v.base() + "/sandboxes/" + string(b.ID)
 	p := views.Sandbox{
 		Shell: v.shell(sandboxName(b), "sandboxes"), Head: v.head(b), URL: at, CanRun: v.actor.May(auth.SandboxesRun), CanKill: v.canKill(b),
-		Running: b.Status == sandbox.Running, Side: v.side(b), Network: v.network(b), Snippet: snippet(v.publicURL(), "", string(b.ID)),
+		Running: b.Status == sandbox.Running, Side: v.side(b), Warning: v.warning(b), Network: v.network(b), Snippet: snippet(v.publicURL(), "", string(b.ID)),
 	}
 	if p.Files, err = v.folder(b, v.Request().URL.Query()); err != nil {
 		return err
@@ -88,7 +88,7 @@ func snippet(base, key, id string) string {
 // side is limits with their use, and details. Use that can't be read shows as limits alone.
 func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	r := b.Resources
-	side := views.SandboxSide{}
+	side := views.SandboxSide{Life: v.life(b)}
 	if v.actor.May(auth.SandboxesManage) && b.Status == sandbox.Running {
 		side.Change = v.base() + "/sandboxes/" + string(b.ID) + "/limits"
 	}
@@ -117,6 +117,9 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	}
 	if b.Persistent {
 		side.Details = append(side.Details, views.Detail{Name: "When idle", Value: "kept"})
+	}
+	if b.Parent != "" {
+		side.Details = append(side.Details, views.Detail{Name: "Forked from", Value: display(b.Parent)})
 	}
 	if !b.SavedAt.IsZero() {
 		side.Details = append(side.Details, views.Detail{Name: "Last saved", When: v.s.when(b.SavedAt)}, views.Detail{Name: "Save", Value: size(b.SavedBytes)})
@@ -248,6 +251,9 @@ func (s *Server) sandboxEvents(v *visit) error {
 			return err
 		}
 		if err := out.fragment("story", v.head(b).Why()); err != nil {
+			return err
+		}
+		if err := out.fragment("warning", v.warning(b).Note()); err != nil {
 			return err
 		}
 		if err := out.fragment("side", v.side(b).Body()); err != nil {

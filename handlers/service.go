@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"sandgate/auth"
 	"sandgate/internal/audit"
@@ -32,6 +33,10 @@ type Door interface {
 	SignedOut(ctx context.Context, a auth.Actor) error
 	InvitationByToken(ctx context.Context, token string) (workspace.Invitation, error)
 	AcceptInvitation(ctx context.Context, token, password, address, requestID string) (auth.User, auth.Workspace, error)
+	OwnSessions(ctx context.Context, a auth.Actor) ([]auth.Session, error)
+	EndSession(ctx context.Context, a auth.Actor, id string) error
+	EndOtherSessions(ctx context.Context, a auth.Actor) error
+	ChangePassword(ctx context.Context, a auth.Actor, current, password string) error
 	CreateWorkspace(ctx context.Context, a auth.Actor, name string) (auth.Workspace, error)
 }
 
@@ -40,6 +45,7 @@ type Sandboxes interface {
 	CreateSandbox(ctx context.Context, a auth.Actor, o workspace.CreateOptions) (workspace.Sandbox, error)
 	Sandboxes(ctx context.Context, a auth.Actor) ([]workspace.Sandbox, error)
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)

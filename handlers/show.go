@@ -142,6 +142,10 @@ func story(r sandbox.Record) string {
 		return "It crashed: the sandbox's own kernel ended unexpectedly."
 	case sandbox.ReasonKilled:
 		return "It is being killed."
+	case sandbox.ReasonIdle:
+		return "It ends, because nothing used it for " + span(r.Life.IdleTimeout) + "."
+	case sandbox.ReasonExpired:
+		return "It ends, because its longest life of " + span(r.Life.MaxLifetime) + " is over."
 	case sandbox.ReasonStartFailed:
 		return "It could not be started. The server's log says why."
 	case sandbox.ReasonHostRestarted:

@@ -24,6 +24,8 @@ type Options struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 	OnChange func(Record) // after each change of status; must not block
+	// Deadlines are needed where sandboxes end by the clock; nil: Records, if they keep them.
+	Deadlines Deadlines
 }
 
 // How long things may take. Starting is 0.2 s and removing 0.1 s on a quiet machine; a full one is slower.
@@ -63,6 +65,8 @@ type box struct {
 	touched time.Time
 	passage *passage // not nil while it is suspended or saved
 	doomed  bool     // somebody kills it: nothing new begins
+
+	clock clockwork
 }
 
 // interrupt ends the creation or the watcher, whichever runs.
@@ -98,6 +102,9 @@ func New(o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if d, ok := o.Records.(Deadlines); ok && o.Deadlines == nil {
+		o.Deadlines = d
+	}
 	m := &Manager{o: o, boxes: map[ID]*box{}}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m, nil
@@ -123,6 +130,10 @@ func (m *Manager) createFrom(ctx context.Context, r Record, q Quota, from SaveID
 	defer release()
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
+	r.IdleAt = r.CreatedAt.Add(r.Life.IdleTimeout)
+	if r.Life.MaxLifetime > 0 {
+		r.ExpiresAt = r.CreatedAt.Add(r.Life.MaxLifetime)
+	}
 	ctx, cancel := context.WithTimeout(ctx, createLimit)
 	defer cancel()
 	b := m.newBox(r.ID)
@@ -154,6 +165,11 @@ func (m *Manager) start(ctx context.Context, b *box, r Record, from SaveID) erro
 	}
 	if _, err := b.client.Hello(ctx); err != nil {
 		return fmt.Errorf("create %s: the agent does not answer: %w", r.ID, err)
+	}
+	if m.o.Deadlines != nil { // the making took its time, which is not counted
+		if err := m.o.Deadlines.ExtendIdle(ctx, r.ID, m.o.Now().Add(r.Life.IdleTimeout)); err != nil {
+			return err
+		}
 	}
 	moved, err := m.become(ctx, r.ID, Creating, Running, reason)
 	if err != nil {

@@ -33,9 +33,14 @@ func (m *Manager) AwakeAgent(ctx context.Context, id ID) (*agent.Client, error) 
 	if err != nil {
 		return nil, err
 	}
+	return m.AgentOf(r)
+}
+
+// AgentOf is AwakeAgent for a record that was read just now.
+func (m *Manager) AgentOf(r Record) (*agent.Client, error) {
 	switch r.Status {
 	case Running:
-		if b := m.boxOf(id); b != nil {
+		if b := m.boxOf(r.ID); b != nil {
 			return b.client, nil
 		}
 	case Suspending, Suspended, Resuming:
@@ -67,6 +72,8 @@ func Died(reason string) error {
 		ReasonKilled:           "it was killed",
 		ReasonHostRestarted:    "the host was restarted",
 		ReasonSaveLost:         "what was kept of it while it was suspended is gone",
+		ReasonIdle:             "nothing used it for longer than its idle_timeout",
+		ReasonExpired:          "its max_lifetime was over",
 	}
 	w, ok := words[reason]
 	if !ok {
@@ -94,6 +101,9 @@ func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
 		case rerr == nil && r.Status == Failed:
 			return Died(r.Reason)
 		case rerr == nil && (r.Status == Stopping || r.Status == Gone):
+			if r.Reason == ReasonIdle || r.Reason == ReasonExpired {
+				return Died(r.Reason)
+			}
 			return Died(ReasonKilled)
 		case rerr == nil && (r.Status == Suspending || r.Status == Suspended || r.Status == Resuming):
 			return fault.Wrap(err, fault.Starting, "The sandbox was suspended meanwhile. What runs in it goes on when it wakes: ask again.").With("reason", "suspended")
@@ -102,26 +112,6 @@ func (m *Manager) Explain(ctx context.Context, id ID, err error) error {
 		case <-ctx.Done():
 			return fault.Wrap(err, fault.Starting, "The connection into the sandbox broke; try again.")
 		case <-tick.C:
-		}
-	}
-}
-
-// Touch notes that somebody used the sandbox, at most once a second.
-func (m *Manager) Touch(ctx context.Context, id ID) {
-	b := m.boxOf(id)
-	if b == nil {
-		return
-	}
-	now := m.o.Now()
-	b.mu.Lock()
-	due := now.Sub(b.touched) >= touchGrain
-	if due {
-		b.touched = now
-	}
-	b.mu.Unlock()
-	if due {
-		if err := m.o.Records.TouchSandbox(ctx, id, now); err != nil {
-			m.o.Log.Warn("touch sandbox", "sandbox", string(id), "cause", err.Error())
 		}
 	}
 }

@@ -219,6 +219,9 @@ type Record struct {
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
+	Life         Life
+	IdleAt       time.Time // when it ends unless it is used
+	ExpiresAt    time.Time // when it ends in any case; zero: never
 }
 
 // Filter chooses records. The zero value means all that are not Gone.
@@ -241,7 +244,7 @@ type Records interface {
 	SetNetwork(ctx context.Context, id ID, p NetworkPolicy) error
 	// NoteSave keeps when a sandbox was saved last and how large that is.
 	NoteSave(ctx context.Context, id ID, at time.Time, bytes int64) error
-	// TouchSandbox notes activity; it never moves last activity backwards.
+	// TouchSandbox notes activity, and moves the idle deadline with it; it never moves either backwards.
 	TouchSandbox(ctx context.Context, id ID, at time.Time) error
 	// NoteStep writes the intent of a host change before it happens.
 	NoteStep(ctx context.Context, id ID, step string, at time.Time) error

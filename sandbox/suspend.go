@@ -328,6 +328,7 @@ func (m *Manager) resume(ctx context.Context, b *box, r Record) error {
 	if err == nil {
 		if moved, err = m.become(ctx, r.ID, Resuming, Running, reason); err == nil && moved && ctx.Err() == nil {
 			m.watch(b)
+			m.Touch(ctx, r.ID) // its idle time begins
 			return nil
 		}
 	}

@@ -83,8 +83,19 @@ type SandboxRow struct {
 	Created ui.When
 	Active  ui.When
 	Story   string // why it failed
+	Life    string // why it lives, or when it ends
 	Limits  string
 	CanKill bool
+}
+
+// SessionRow is a place where one is signed in.
+type SessionRow struct {
+	Browser string
+	Address string
+	Begun   ui.When
+	Used    ui.When
+	Here    bool
+	End     string
 }
 
 // NewSandbox is the form that creates one.
@@ -105,6 +116,8 @@ type NewSandbox struct {
 	PIDs     ui.Field
 	Cwd      ui.Field
 	User     ui.Field
+	Idle     ui.Field
+	Longest  ui.Field
 	Env      ui.Field
 	Mode     ui.Field
 	Modes    []ui.Choice
@@ -154,6 +167,9 @@ type Problem struct {
 // Account is what belongs to the person and not to a workspace.
 type Account struct {
 	Shell
+	Sessions   []SessionRow
+	Current    ui.Field
+	New        ui.Field
 	Themes     []ui.Choice
 	CanCreate  bool
 	NewName    ui.Field

@@ -14,6 +14,7 @@ type Sandbox struct {
 	CanKill   bool
 	Running   bool
 	Side      SandboxSide
+	Warning   SandboxWarning
 	Network   Network
 	Activity  []ActivityLine
 	AllURL    string // the sandbox's whole activity, "" without the right to it
@@ -34,9 +35,16 @@ type SandboxHead struct {
 
 // SandboxSide is limits, use and details; live.
 type SandboxSide struct {
+	Life    []string // sentences: since when it is unused, why it lives, what happens when
 	Meters  []Meter
 	Change  string // where limits are changed, "" for who may not
 	Details []Detail
+}
+
+// SandboxWarning says that a sandbox is about to end; live. KeepURL "" where nothing can be done about it.
+type SandboxWarning struct {
+	Text    string
+	KeepURL string
 }
 
 // Meter is how much of a limit is in use.

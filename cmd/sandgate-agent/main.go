@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"sandgate/sandbox/agent"
@@ -57,6 +58,10 @@ func serve() error {
 	// Process 1 must survive what people send to it. Caught and not ignored, since ignoring is inherited by children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	// One thread runs Go code at a time: what the agent does is short, and each time one thread wakes another it costs more
+	// than that here. Programs it starts are not bound by this.
+	runtime.GOMAXPROCS(1)
+	plainSignals()
 	syscall.Umask(0o022)
 	dir := filepath.Dir(agent.MuxSocket)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

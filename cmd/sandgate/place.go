@@ -219,7 +219,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		return nil, err
 	}
 	so := sandbox.Options{
-		Runtime: runtime, Records: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
+		Runtime: runtime, Records: ps.store, Deadlines: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
 		OnChange: func(r sandbox.Record) {
 			if svc := told.Load(); svc != nil {
 				svc.SandboxChanged(r)
@@ -227,7 +227,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		},
 	}
 	wo := workspace.Options{
-		Store: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
+		Store: ps.store, Deadlines: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
 		Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes,
 	}
 	if ps.jail != nil {

@@ -17,6 +17,7 @@ import (
 	"sandgate/handlers/api"
 	"sandgate/handlers/mcp"
 	"sandgate/internal/webhost"
+	"sandgate/sandbox/idle"
 	"sandgate/sandbox/image"
 	"sandgate/sandbox/runsc"
 )
@@ -213,14 +214,17 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	if c.RateLimit < 0 || c.RateLimit > 0 && c.RateLimit < 0.1 || c.OpenCalls < 0 {
 		return nil, errors.New("--rate-limit must be 0 or at least 0.1, and --open-calls 0 or more")
 	}
+	limits := api.NewLimits(c.RateLimit, c.OpenCalls)
 	rest, err := api.New(api.Options{
-		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, RateLimit: c.RateLimit, MaxOpen: c.OpenCalls,
+		Service: ps.service, Names: names, Log: logger, Life: life, ClientIP: handlers.ClientIP, Limits: limits,
 		SpoolDir: ps.dir.path,
 	})
 	if err != nil {
 		return nil, err
 	}
-	models, err := mcp.New(mcp.Options{Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP})
+	models, err := mcp.New(mcp.Options{
+		Service: ps.service, Names: names, Log: logger, Version: version, ClientIP: handlers.ClientIP, Limits: limits,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -235,15 +239,19 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute, saves what runs and reads the meters. The function returned
+// background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters and ends what is idle. The function returned
 // waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 4)
+	done := make(chan struct{}, 5)
 	go func() {
 		defer func() { done <- struct{}{} }()
 		if c.SaveEvery > 0 {
 			ps.manager.KeepSaved(ctx, c.SaveEvery)
 		}
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SweepIdle(ctx, idle.SystemClock())
 	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
@@ -268,7 +276,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done; <-done; <-done }
+	return func() { <-done; <-done; <-done; <-done; <-done }
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

@@ -105,7 +105,7 @@ func (s *server) deleteGroup(c echo.Context) error {
 	if err := ownGroup(c); err != nil {
 		return err
 	}
-	return fault.New(fault.Forbidden, "A workspace cannot be deleted over the API.")
+	return s.never(c, "workspace.delete", fault.New(fault.Forbidden, "A workspace cannot be deleted over the API."))
 }
 
 func ownGroup(c echo.Context) error {
@@ -258,7 +258,7 @@ func (s *server) createRole(c echo.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	return errFixedRoles()
+	return s.never(c, "role.create", errFixedRoles())
 }
 
 // deleteRole: DELETE /v1/admin/roles/{role}.
@@ -266,10 +266,15 @@ func (s *server) deleteRole(c echo.Context) error {
 	if !auth.Role(c.Param("role")).Valid() {
 		return fault.New(fault.NotFound, "Role not found")
 	}
-	return errFixedRoles()
+	return s.never(c, "role.delete", errFixedRoles())
 }
 
-func errFixedRoles() error {
+// never refuses what nobody may, on record as every refusal is.
+func (s *server) never(c echo.Context, action string, err *fault.Error) error {
+	return s.svc.Refuse(c.Request().Context(), actor(c), action, err)
+}
+
+func errFixedRoles() *fault.Error {
 	return fault.New(fault.Forbidden, "The roles are fixed. Further permissions are granted to a member by name.")
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sandgate/auth"
+	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox/agent"
@@ -23,7 +24,9 @@ import (
 // Keys tells whose key a request bears and puts refusals on record.
 type Keys interface {
 	KeyActor(ctx context.Context, secret, address, requestID string) (auth.Actor, error)
+	// Refuse puts a refusal on record and gives it back.
 	// Require refuses an actor who has none of the permissions, and puts that on record.
+	Refuse(ctx context.Context, a auth.Actor, action string, err *fault.Error) error
 	Require(ctx context.Context, a auth.Actor, action, sandboxID string, anyOf ...auth.Permission) error
 	Guard(ctx context.Context, a auth.Actor, p auth.Permission) (context.Context, context.CancelFunc)
 }
@@ -37,6 +40,7 @@ type Sandboxes interface {
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ForkSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
 	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)
 	SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error)
@@ -115,10 +119,9 @@ type Options struct {
 	MaxContent int64
 	// KeepAlive is how long a call may be silent before white space keeps its client waiting; 0: 25 s.
 	KeepAlive time.Duration
-	// RateLimit is how many calls a second one key may make on average, with twice that in a burst; 0: no limit.
-	RateLimit float64
-	// MaxOpen is how many calls one key may have open at once, streams and terminals counted; 0: no limit.
-	MaxOpen int
+	// Limits bound how many calls a second one key may make on average, with twice that in a burst, and how many it may have
+	// open at once, streams and terminals counted; nil: nothing is bounded.
+	Limits *Limits
 	// BodyPatience is how long a body may bring nothing, or a JSON body less than bodyStep, before it is given up; 0: 15 s.
 	BodyPatience time.Duration
 	// SpoolDir is where long answers wait for their end, in files without names; "": the system's place for such.
@@ -137,7 +140,7 @@ type server struct {
 	names     *webhost.Names
 	content   int64
 	life      context.Context // ends when the server stops
-	limits    *limits
+	limits    *Limits
 	patience  time.Duration
 	doc       *document
 	spoolDir  string
@@ -153,7 +156,10 @@ func New(o Options) (http.Handler, error) {
 		return nil, errors.New("api: a logger and names are required")
 	}
 	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
-	s.limits, s.patience = newLimits(o.RateLimit, o.MaxOpen), o.BodyPatience
+	s.limits, s.patience = o.Limits, o.BodyPatience
+	if s.limits == nil {
+		s.limits = NewLimits(0, 0)
+	}
 	if s.patience == 0 {
 		s.patience = 15 * time.Second
 	}

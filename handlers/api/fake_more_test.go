@@ -64,6 +64,11 @@ func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (worksp
 	return record(workspace.CreateOptions{Persistent: true}), f.saw("ResumeSandbox", id)
 }
 
+func (f *fake) KeepAlive(_ context.Context, _ auth.Actor, id string, d time.Duration) (workspace.Sandbox, error) {
+	f.kept = d
+	return record(workspace.CreateOptions{}), f.saw("KeepAlive", id)
+}
+
 func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error) {
 	f.patch = p
 	o := workspace.CreateOptions{Metadata: p.Metadata}

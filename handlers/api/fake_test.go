@@ -59,6 +59,7 @@ type fake struct {
 	exitLogs *agent.Exit
 	query    agent.SearchQuery
 	patch    workspace.SandboxPatch
+	kept     time.Duration
 	limits   workspace.Limits
 	sampled  func()
 	late     error // of a stream, after its events
@@ -106,6 +107,11 @@ func (f *fake) KeyActor(_ context.Context, secret, address, requestID string) (a
 	}, nil
 }
 
+func (f *fake) Refuse(_ context.Context, _ auth.Actor, action string, err *fault.Error) error {
+	f.refused = append(f.refused, action)
+	return err
+}
+
 func (f *fake) Require(_ context.Context, a auth.Actor, action, id string, anyOf ...auth.Permission) error {
 	for _, p := range anyOf {
 		if a.May(p) {
@@ -137,7 +143,7 @@ func record(o workspace.CreateOptions) workspace.Sandbox {
 	return workspace.Sandbox{Record: sandbox.Record{
 		ID: knownID, Label: o.Label, Image: "base", OwnerKind: "key", OwnerName: "robot", Status: sandbox.Running,
 		Metadata: o.Metadata, Persistent: o.Persistent, Resources: sandbox.DefaultResources, CreatedAt: at, LastActivity: at,
-	}, Mine: true}
+	}, Mine: true, Idle: workspace.Idle{Since: at, Action: workspace.ActionKill}}
 }
 
 func (f *fake) CreateSandbox(_ context.Context, _ auth.Actor, o workspace.CreateOptions) (workspace.Sandbox, error) {

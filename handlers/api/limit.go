@@ -14,9 +14,9 @@ import (
 // maxLimited bounds how many keys are kept in mind; whoever was quiet for the longest is forgotten, with a full bucket.
 const maxLimited = 10_000
 
-// limits keeps one key from taking the server from the others: so many calls a second, and so many open at once. Safe for
-// concurrent use.
-type limits struct {
+// Limits keeps one key from taking the server from the others: so many calls a second, and so many open at once. Safe for
+// concurrent use. /v1 and /mcp share one, so that a key has no second allowance by another door.
+type Limits struct {
 	perSecond float64 // 0: no limit
 	open      int     // 0: no limit
 	now       func() time.Time
@@ -32,12 +32,13 @@ type allowance struct {
 	open   int
 }
 
-func newLimits(perSecond float64, open int) *limits {
-	return &limits{perSecond: perSecond, open: open, now: time.Now, byKey: map[string]*list.Element{}, recent: list.New()}
+// NewLimits makes one; perSecond 0 and open 0 are no limit.
+func NewLimits(perSecond float64, open int) *Limits {
+	return &Limits{perSecond: perSecond, open: open, now: time.Now, byKey: map[string]*list.Element{}, recent: list.New()}
 }
 
 // of gives a key's allowance; the caller holds the lock.
-func (l *limits) of(key string) *allowance {
+func (l *Limits) of(key string) *allowance {
 	if el, ok := l.byKey[key]; ok {
 		l.recent.MoveToFront(el)
 		return el.Value.(*allowance)
@@ -57,8 +58,8 @@ func (l *limits) of(key string) *allowance {
 	return a
 }
 
-// take counts one call of a key, or refuses it and says when there is room again.
-func (l *limits) take(key string) error {
+// Take counts one call of a key, or refuses it and says when there is room again.
+func (l *Limits) Take(key string) error {
 	if l.perSecond <= 0 {
 		return nil
 	}
@@ -75,10 +76,10 @@ func (l *limits) take(key string) error {
 	return fault.New(fault.SlowDown, "This key makes more than %g calls a second. Wait %d s.", l.perSecond, after).With("retry_after", after)
 }
 
-// enter counts a call of a key as open until the function that it gives is called. A call too many is refused: one that
+// Enter counts a call of a key as open until the function that it gives is called. A call too many is refused: one that
 // answers at once with slow_down, because others of its kind will soon be done; one that may last with quota_exceeded,
 // because nobody knows when others of its kind end.
-func (l *limits) enter(key string, lasting bool) (leave func(), err error) {
+func (l *Limits) Enter(key string, lasting bool) (leave func(), err error) {
 	if l.open <= 0 {
 		return func() {}, nil
 	}

@@ -19,28 +19,28 @@ import (
 )
 
 func TestRateOfAKey(t *testing.T) {
-	l := newLimits(2, 0)
+	l := NewLimits(2, 0)
 	at := time.Unix(1000, 0)
 	l.now = func() time.Time { return at }
 	for range 4 {
-		require.NoError(t, l.take("a"))
+		require.NoError(t, l.Take("a"))
 	}
-	err := l.take("a")
+	err := l.Take("a")
 	require.Equal(t, fault.SlowDown, fault.KindOf(err))
 	_, body := describe(err)
 	require.Equal(t, 1, body["retry_after"])
-	require.NoError(t, l.take("b"), "another key notices nothing")
+	require.NoError(t, l.Take("b"), "another key notices nothing")
 	at = at.Add(500 * time.Millisecond)
-	require.NoError(t, l.take("a"), "refused calls cost nothing")
-	require.Error(t, l.take("a"))
+	require.NoError(t, l.Take("a"), "refused calls cost nothing")
+	require.Error(t, l.Take("a"))
 }
 
 func TestLimitsAreBounded(t *testing.T) {
-	l := newLimits(1, 5)
-	leave, err := l.enter("busy", true)
+	l := NewLimits(1, 5)
+	leave, err := l.Enter("busy", true)
 	require.NoError(t, err)
 	for i := range maxLimited + 100 {
-		require.NoError(t, l.take(fmt.Sprint(i)))
+		require.NoError(t, l.Take(fmt.Sprint(i)))
 	}
 	require.Len(t, l.byKey, maxLimited)
 	require.Equal(t, maxLimited, l.recent.Len())
@@ -50,7 +50,7 @@ func TestLimitsAreBounded(t *testing.T) {
 }
 
 func TestSlowDownOverHTTP(t *testing.T) {
-	b := start(t, func(o *Options) { o.RateLimit = 0.5 })
+	b := start(t, func(o *Options) { o.Limits = NewLimits(0.5, 0) })
 	require.Equal(t, 200, b.do("GET", "/v1/nodes", "").status)
 	a := b.do("GET", "/v1/nodes", "")
 	require.Equal(t, 429, a.status)
@@ -64,7 +64,7 @@ func TestSlowDownOverHTTP(t *testing.T) {
 }
 
 func TestOpenCallsOfAKey(t *testing.T) {
-	b := start(t, func(o *Options) { o.MaxOpen = 2 })
+	b := start(t, func(o *Options) { o.Limits = NewLimits(0, 2) })
 	entered, end := make(chan struct{}), make(chan struct{})
 	b.f.run = func(context.Context, agent.CommandSpec, agent.Output) (agent.Exit, error) {
 		entered <- struct{}{}

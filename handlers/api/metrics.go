@@ -155,6 +155,16 @@ func (s *server) patchSandbox(c echo.Context) error {
 			p.Metadata = map[string]string{}
 		}
 	}
+	if d := o.seconds("idle_timeout"); d > 0 {
+		p.IdleTimeout = &d
+	}
+	if d := o.seconds("max_lifetime"); d > 0 {
+		p.MaxLifetime = &d
+	}
+	if o.has("keep_while_busy") {
+		keep := o.flag("keep_while_busy", true)
+		p.KeepWhileBusy = &keep
+	}
 	p.Network = o.newNetwork("network")
 	if o.has("resources") {
 		r := o.resources("resources")

@@ -85,7 +85,7 @@ func (s *server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if err != nil {
 			return s.refuseCaller(c, err)
 		}
-		if err := s.limits.take(a.KeyID); err != nil {
+		if err := s.limits.Take(a.KeyID); err != nil {
 			return s.refuseCaller(c, err)
 		}
 		c.Set(actorKey, a)
@@ -146,7 +146,7 @@ func (s *server) permit(r route) echo.HandlerFunc {
 		if strings.Contains(r.path, ":id") && !id.Valid() && !strings.HasSuffix(r.path, "/ws") {
 			return errNoSandbox()
 		}
-		leave, err := s.limits.enter(actor(c).KeyID, r.stream)
+		leave, err := s.limits.Enter(actor(c).KeyID, r.stream)
 		if err != nil {
 			return s.refuseCaller(c, err)
 		}

@@ -116,9 +116,10 @@ func TestDocumentAndPageNeedNoKey(t *testing.T) {
 
 // samples are a query and a body that a call takes; for those that need one.
 var samples = map[string]struct{ query, body string }{
-	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"network":{"mode":"allow-list","allow":["example.org"]},"platform_key":true,"persistent":false}`},
-	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"},"network":{"mode":"none"}}`},
+	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"network":{"mode":"allow-list","allow":["example.org"]},"platform_key":true,"persistent":false,"idle_timeout":60,"max_lifetime":600,"keep_while_busy":false}`},
+	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"},"network":{"mode":"none"},"idle_timeout":60,"max_lifetime":600,"keep_while_busy":true}`},
 	"PUT /v1/limits":                             {"", `{"memory_mb":2048,"sandboxes":50}`},
+	"POST /v1/sandboxes/:id/keepalive":           {"", `{"timeout":60}`},
 	"GET /v1/sandboxes/:id/metrics/history":      {"?since=2026-01-02T03:04:05Z", ""},
 	"GET /v1/sandboxes/:id/metrics/stream":       {"?interval=60", ""},
 	"POST /v1/sandboxes/:id/commands":            {"", `{"command":"true","timeout":5}`},

@@ -102,7 +102,7 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id":    {tag: "sandboxes", summary: "Describe a sandbox", answers: ok[sandboxBody]("The sandbox.")},
 	"DELETE /v1/sandboxes/:id": {tag: "sandboxes", summary: "Kill a sandbox", about: "Its files go with it. A success for one that is gone already. sandboxes:run kills one's own, sandboxes:manage anyone's.", answers: ok[doneBody]("It is gone.")},
 	"PATCH /v1/sandboxes/:id": {
-		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label and metadata of one's own sandbox and narrows its network, sandboxes:manage changes everything of anyone's. Limits and network hold at once; a limit below what is in use is refused, and nothing is killed.",
+		tag: "sandboxes", summary: "Change a sandbox", about: "At least one field. sandboxes:run changes label, metadata and the times of one's own sandbox and narrows its network, sandboxes:manage changes everything of anyone's. Limits and network hold at once; a limit below what is in use is refused, and nothing is killed.",
 		body: of[patchRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
 
@@ -125,6 +125,10 @@ var operations = map[string]operation{
 		body: of[limitsRequest](), answers: ok[workspaceLimitsBody]("What holds now."),
 	},
 
+	"POST /v1/sandboxes/:id/keepalive": {
+		tag: "sandboxes", summary: "Give a sandbox more time", about: "It is not ended for being idle before the time is over. max_lifetime stays.",
+		body: of[keepRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
 	"GET /v1/sandboxes/:id/metrics": {tag: "metrics and events", summary: "Read the meters", about: "The limits are the sandbox's resources.", answers: ok[sampleBody]("One reading."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/metrics/history": {
 		tag: "metrics and events", summary: "Read the meters of the last hour", about: "Oldest first; kept in memory.",

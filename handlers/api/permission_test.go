@@ -48,6 +48,7 @@ var allowed = map[string][5]int{
 	"POST /v1/sandboxes/:id/suspend":             {403, 403, 409, 409, 404}, // likewise; this one is not persistent
 	"POST /v1/sandboxes/:id/fork":                {403, 200, 403, 403, 404},
 	"POST /v1/sandboxes/:id/resume":              {403, 200, 403, 403, 404},
+	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},
 	"PUT /v1/limits":                             {403, 403, 403, 200, 200},
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},

@@ -16,10 +16,10 @@ type createRequest struct {
 	Metadata      map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Pairs of your own; keys up to 64 characters, values up to 256."`
 	Persistent    bool              `json:"persistent,omitempty" doc:"It can be suspended: kept on disk, and woken by the next call."`
 	PlatformKey   bool              `json:"platform_key,omitempty" doc:"NOXUS_API_KEY and NOXUS_BACKEND_URL inside: a key of the caller's rights, for the sandbox's life."`
-	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Only true in this version."`
+	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Use of the processor inside, a tenth of a core or more, keeps it alive; true unless given."`
 	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`
-	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" doc:"Only null in this version."`
-	MaxLifetime   *int              `json:"max_lifetime,omitempty" nullable:"true" doc:"Only null in this version."`
+	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused before it is ended; 900 unless given."`
+	MaxLifetime   *int              `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, used or not; 86400 unless given."`
 	SnapshotID    *string           `json:"snapshot_id,omitempty" nullable:"true" doc:"Only null in this version."`
 	Network       *networkRequest   `json:"network,omitempty"`
 	Approval      *approvalRequest  `json:"approval,omitempty"`
@@ -54,18 +54,28 @@ type approvalRequest struct {
 	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
 }
 
-// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of them must be there; null empties label and metadata.
+// patchRequest is the body of PATCH /v1/sandboxes/{id}. One of them must be there; null empties label and metadata,
+// and leaves the others.
 type patchRequest struct {
 	Label     string            `json:"label,omitempty" maxLength:"200" doc:"A name for people, without control characters. It stays unless given."`
 	Metadata  map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
 	Resources *resourcesRequest `json:"resources,omitempty" doc:"What is not named stays. disk_mb cannot be changed. Needs sandboxes:manage."`
 	Network   *networkChange    `json:"network,omitempty"`
+
+	IdleTimeout   *int  `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused; its idle time begins anew."`
+	MaxLifetime   *int  `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, counted from its creation."`
+	KeepWhileBusy *bool `json:"keep_while_busy,omitempty" nullable:"true" doc:"Use of the processor inside keeps it alive."`
 }
 
 // networkChange replaces a sandbox's network.
 type networkChange struct {
 	Mode  string   `json:"mode" enum:"none,public,allow-list" doc:"In force at once. To reach more than before needs sandboxes:manage; less, sandboxes:run and one's own sandbox."`
 	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"As when it is created; empty unless given."`
+}
+
+// keepRequest is the body of POST …/keepalive.
+type keepRequest struct {
+	Timeout *int `json:"timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it lives at least from now on, unless its life is over before; its idle_timeout unless given."`
 }
 
 // commandRequest is the body of POST …/commands.

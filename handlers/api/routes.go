@@ -50,6 +50,7 @@ func (s *server) routes() []route {
 		{http.MethodPost, one + "/suspend", "sandbox.suspend", end, false, s.suspendSandbox},
 		{http.MethodPost, one + "/fork", "sandbox.fork", run, false, s.forkSandbox},
 		{http.MethodPost, one + "/resume", "sandbox.resume", run, false, s.resumeSandbox},
+		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},
 		{http.MethodPut, "/v1/limits", "limit.set", members, false, s.setWorkspaceLimits},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},

@@ -46,10 +46,28 @@ type ownerBody struct {
 }
 
 type idleBody struct {
-	Since        string   `json:"since"`
-	AliveBecause []string `json:"alive_because"`
-	Action       string   `json:"action"` // what happens when it stays idle; "none" in this version
-	At           *string  `json:"at"`
+	Since         string   `json:"since" doc:"When it was last used."`
+	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive, approval. Empty: its time runs."`
+	Action        string   `json:"action" enum:"none,kill" doc:"What happens when it stays unused: kill; none where it does not run."`
+	At            *string  `json:"at" doc:"When that happens if nothing uses it until then; null while something keeps it alive."`
+	Timeout       int64    `json:"idle_timeout" doc:"Seconds it may be unused."`
+	MaxLifetime   *int64   `json:"max_lifetime" doc:"Seconds it may live; null: no end."`
+	KeepWhileBusy bool     `json:"keep_while_busy" doc:"Use of the processor inside, a tenth of a core or more, keeps it alive."`
+}
+
+func toIdle(s workspace.Sandbox) idleBody {
+	b := idleBody{
+		Since: stamp(s.Idle.Since), AliveBecause: s.Idle.Because, Action: s.Idle.Action, At: stampOrNull(s.Idle.At),
+		Timeout: int64(s.Life.IdleTimeout.Seconds()), KeepWhileBusy: s.Life.KeepWhileBusy,
+	}
+	if b.AliveBecause == nil {
+		b.AliveBecause = []string{}
+	}
+	if s.Life.MaxLifetime > 0 {
+		n := int64(s.Life.MaxLifetime.Seconds())
+		b.MaxLifetime = &n
+	}
+	return b
 }
 
 type networkBody struct {
@@ -69,7 +87,7 @@ func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
 		Label: orNull(s.Label), Persistent: s.Persistent, Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
-		Idle:      idleBody{Since: stamp(s.LastActivity), AliveBecause: []string{}, Action: "none"},
+		ExpiresAt: stampOrNull(s.ExpiresAt), Idle: toIdle(s),
 		Resources: s.Resources,
 		Network:   toNetwork(s.Network),
 		Approval:  approvalBody{Command: "allow", Write: "allow", Terminal: "allow", Network: "allow", Port: "allow"},
@@ -88,15 +106,16 @@ func (s *server) createSandbox(c echo.Context) error {
 		return err
 	}
 	opts := workspace.CreateOptions{
-		Label:      o.line("label", maxLabel),
-		Persistent: o.flag("persistent", false),
-		Image:      o.line("image", 128),
-		Cwd:        string(o.path("cwd", false)),
-		User:       o.word("user", maxUser),
-		Env:        o.environment("env"),
-		Secrets:    o.environment("secrets"),
-		Metadata:   o.texts("metadata", maxMetadata, 256, 1024),
-		Resources:  o.resources("resources"),
+		Label:       o.line("label", maxLabel),
+		Persistent:  o.flag("persistent", false),
+		Image:       o.line("image", 128),
+		Cwd:         string(o.path("cwd", false)),
+		User:        o.word("user", maxUser),
+		Env:         o.environment("env"),
+		Secrets:     o.environment("secrets"),
+		Metadata:    o.texts("metadata", maxMetadata, 256, 1024),
+		Resources:   o.resources("resources"),
+		IdleTimeout: o.seconds("idle_timeout"), MaxLifetime: o.seconds("max_lifetime"), IgnoreBusy: !o.flag("keep_while_busy", true),
 	}
 	opts.Network = o.network("network")
 	opts.PlatformKey = o.flag("platform_key", false)
@@ -129,13 +148,8 @@ func (o *object) resources(name string) sandbox.Resources {
 
 // notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
 func (o *object) notYet() {
-	if !o.flag("keep_while_busy", true) {
-		o.fail("keep_while_busy", later)
-	}
-	for _, name := range []string{"idle_timeout", "max_lifetime", "snapshot_id"} {
-		if o.has(name) {
-			o.fail(name, later)
-		}
+	if o.has("snapshot_id") {
+		o.fail("snapshot_id", later)
 	}
 	if n := o.nested("approval"); n != nil {
 		for _, name := range []string{"command", "write", "terminal", "network", "port"} {
@@ -196,6 +210,31 @@ func refuseApprovalID(c echo.Context) error {
 
 // stamp writes a time as RFC 3339 in UTC, to the microsecond.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+
+// maxSeconds bounds idle_timeout, max_lifetime and what keeps alive: 30 days.
+const maxSeconds = 30 * 24 * 3600
+
+// seconds gives a time of 1 s at least; absent or null: 0.
+func (o *object) seconds(name string) time.Duration {
+	return time.Duration(o.whole(name, 1, maxSeconds, 0)) * time.Second
+}
+
+// keepSandbox: POST /v1/sandboxes/{id}/keepalive.
+func (s *server) keepSandbox(c echo.Context) error {
+	o, err := readObject(c, smallBody)
+	if err != nil {
+		return err
+	}
+	d := o.seconds("timeout")
+	if err := o.check(); err != nil {
+		return err
+	}
+	sb, err := s.svc.KeepAlive(c.Request().Context(), actor(c), c.Param("id"), d)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, toSandbox(sb))
+}
 
 func orNull(s string) *string {
 	if s == "" {

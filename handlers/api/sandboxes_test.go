@@ -17,7 +17,7 @@ import (
 
 const oneSandbox = `{"id":"sbaaaaaaaaaaaaaaaaaaaa","status":"running","reason":null,"created_at":"2026-11-30T12:00:00.123456Z",
 	"last_activity":"2026-11-30T12:00:00.123456Z","label":"one","persistent":false,"image":"base","owner":{"kind":"key","name":"robot"},
-	"expires_at":null,"idle":{"since":"2026-11-30T12:00:00.123456Z","alive_because":[],"action":"none","at":null},
+	"expires_at":null,"idle":{"since":"2026-11-30T12:00:00.123456Z","alive_because":[],"action":"kill","at":null,"idle_timeout":0,"max_lifetime":null,"keep_while_busy":false},
 	"resources":{"cpu":1,"memory_mb":1024,"disk_mb":4096,"pids":1024},"network":{"mode":"none","allow":[]},
 	"approval":{"command":"allow","write":"allow","terminal":"allow","network":"allow","port":"allow"},"metadata":{}}`
 
@@ -68,9 +68,9 @@ func TestCreateRefusesWhatItWouldIgnore(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"platform_key":"yes"}`:                                        "platform_key",
 		`{"secrets":{"T":1}}`:                                           "secrets",
-		`{"idle_timeout":900}`:                                          "idle_timeout",
-		`{"max_lifetime":86400}`:                                        "max_lifetime",
-		`{"keep_while_busy":false}`:                                     "keep_while_busy",
+		`{"idle_timeout":0}`:                                            "idle_timeout",
+		`{"max_lifetime":2592001}`:                                      "max_lifetime",
+		`{"keep_while_busy":"no"}`:                                      "keep_while_busy",
 		`{"snapshot_id":"snapx"}`:                                       "snapshot_id",
 		`{"network":{"mode":"open"}}`:                                   "network.mode",
 		`{"network":{"allow":"a.example"}}`:                             "network.allow",
@@ -294,7 +294,6 @@ func TestMethodsAndPathsThatAreNotThere(t *testing.T) {
 		{"GET", "/v1/", 404},
 		{"GET", "/v1/none", 404},
 		{"GET", "/v1/sandboxes/" + knownID + "/metrics/none", 404},
-		{"POST", "/v1/sandboxes/" + knownID + "/keepalive", 404},
 		{"POST", "/v1/sandboxes/" + knownID + "/nap", 404},
 		{"PUT", "/v1/sandboxes", 405},
 		{"PUT", "/v1/sandboxes/" + knownID, 405},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -153,6 +154,20 @@ func TestEventsOfSandboxes(t *testing.T) {
 	assertError(t, b.do("GET", "/v1/sandboxes/"+otherID+"/events", ""), "not_found", "")
 }
 
+func TestKeepAlive(t *testing.T) {
+	b := start(t)
+	require.Equal(t, 200, b.do("POST", onePath+"/keepalive", `{"timeout":90}`).status)
+	assert.Equal(t, 90*time.Second, b.f.kept)
+	require.Equal(t, 200, b.do("POST", onePath+"/keepalive", `{}`).status)
+	assert.Zero(t, b.f.kept)
+	for body, field := range map[string]string{
+		`{"timeout":0}`: "timeout", `{"timeout":-1}`: "timeout", `{"timeout":1e3}`: "timeout", `{"timeout":"9"}`: "timeout",
+		`{"timeout":2592001}`: "timeout", `{"time":1}`: "time", `[]`: "body",
+	} {
+		assertError(t, b.do("POST", onePath+"/keepalive", body), "invalid", field)
+	}
+}
+
 func TestPatch(t *testing.T) {
 	b := start(t)
 	got := b.do("PATCH", onePath, `{"label":"two","metadata":{"a":"b"}}`)
@@ -170,6 +185,10 @@ func TestPatch(t *testing.T) {
 	assert.Nil(t, b.f.patch.Label)
 	require.Equal(t, 200, b.do("PATCH", onePath, `{"resources":{"memory_mb":2048}}`).status)
 	assert.Equal(t, &sandbox.Resources{MemoryMB: 2048}, b.f.patch.Resources)
+	require.Equal(t, 200, b.do("PATCH", onePath, `{"idle_timeout":60,"max_lifetime":null,"keep_while_busy":false}`).status)
+	assert.Equal(t, time.Minute, *b.f.patch.IdleTimeout)
+	assert.Nil(t, b.f.patch.MaxLifetime)
+	assert.False(t, *b.f.patch.KeepWhileBusy)
 	for body, field := range map[string]string{
 		`{}`:                          "body",
 		``:                            "body",
@@ -177,8 +196,10 @@ func TestPatch(t *testing.T) {
 		`{"label":"a\u0000"}`:         "label",
 		`{"metadata":{"a":1}}`:        "metadata",
 		`{"metadata":[]}`:             "metadata",
-		`{"idle_timeout":900}`:        "idle_timeout",
-		`{"max_lifetime":1}`:          "max_lifetime",
+		`{"idle_timeout":0}`:          "idle_timeout",
+		`{"idle_timeout":1.5}`:        "idle_timeout",
+		`{"max_lifetime":"1"}`:        "max_lifetime",
+		`{"keep_while_busy":1}`:       "keep_while_busy",
 		`{"resources":{"cpu":-1}}`:    "resources.cpu",
 		`{"resources":{"gpu":1}}`:     "resources.gpu",
 		`{"resources":7}`:             "resources",

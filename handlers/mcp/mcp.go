@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,6 +51,8 @@ type Options struct {
 	ClientIP func(*http.Request) string
 	// Progress is how often a call that goes on tells a client that asked for it so; 0: 15 s.
 	Progress time.Duration
+	// Limits bound the calls of one key; nil: they are not bounded.
+	Limits *api.Limits
 }
 
 // Bounds of a request.
@@ -131,6 +134,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
+	if s.o.Limits != nil {
+		if err := s.o.Limits.Take(a.KeyID); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		leave, err := s.o.Limits.Enter(a.KeyID, true) // a tool may run a command
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		defer leave()
+	}
 	body, err := readBody(w, r)
 	if err != nil {
 		s.refuse(w, r, err)
@@ -180,6 +195,11 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		slog.Int("status", status), slog.String("error", err.Error()))
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	if fe, ok := errors.AsType[*fault.Error](err); ok {
+		if after, ok := fe.Extra["retry_after"].(int); ok {
+			w.Header().Set("Retry-After", strconv.Itoa(after))
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

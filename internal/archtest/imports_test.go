@@ -20,6 +20,7 @@ var own = map[string][]string{
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
+	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
 
 	"sandbox/netjail":          {"internal/fault", "sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
@@ -36,7 +37,7 @@ var own = map[string][]string{
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
 	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},
@@ -48,7 +49,7 @@ var own = map[string][]string{
 	"handlers": {
 		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term", "static", "views", "views/ui",
+		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
 		"auth", "internal/fault", "internal/httpstatus",

@@ -76,6 +76,8 @@ type Head struct {
 type Store interface {
 	// AppendAudit calls plan with the end of the chain, under the database's write lock, and inserts what plan returns.
 	AppendAudit(ctx context.Context, plan func(Head) ([]Row, error)) error
+	// ExtendAudit inserts one row right after head, atomically; false: the chain ends elsewhere, and nothing was written.
+	ExtendAudit(ctx context.Context, head Head, row Row) (bool, error)
 	AuditEvents(ctx context.Context, f Filter) ([]Event, error)
 	// AuditRows gives rows after a seq, oldest first.
 	AuditRows(ctx context.Context, after int64, limit int) ([]Row, error)
@@ -97,6 +99,7 @@ type Log struct {
 	o      Options
 	anchor anchor
 	mu     sync.Mutex // one append at a time; waiting here is cheaper than in SQLite
+	end    Head       // where this process left the chain; another may have gone on. Guarded by mu
 }
 
 // New makes a Log. Call CloseOpen once at a server's start.
@@ -169,9 +172,6 @@ func (e *Entry) End(err error, detail string) {
 		}
 	})
 }
-
-// Intent gives the seq of the intent.
-func (e *Entry) Intent() int64 { return e.intent.Seq }
 
 // OutcomeOf is the outcome that an error means.
 func OutcomeOf(err error) string {

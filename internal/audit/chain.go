@@ -29,6 +29,9 @@ func (l *Log) append(ctx context.Context, e Event) (written Event, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.At = l.o.Now()
+	if written, ok, err := l.extend(ctx, e); ok || err != nil {
+		return written, err
+	}
 	var end Head
 	err = l.o.Store.AppendAudit(ctx, func(head Head) ([]Row, error) {
 		if head.Seq == 0 {
@@ -63,7 +66,31 @@ func (l *Log) append(ctx context.Context, e Event) (written Event, err error) {
 	if err := l.anchor.advance(end); err != nil {
 		return Event{}, fmt.Errorf("record %s: %w", e.Action, err)
 	}
+	l.end = end
 	return written, nil
+}
+
+// extend is append where nothing is unusual: the chain and its anchor are as this process left them. false: it is not so.
+func (l *Log) extend(ctx context.Context, e Event) (written Event, ok bool, err error) {
+	if l.end.Seq == 0 {
+		return Event{}, false, nil
+	}
+	known, state, err := l.anchor.read()
+	if err != nil {
+		return Event{}, false, fmt.Errorf("record %s: %w", e.Action, err)
+	}
+	if state != anchorGood || known.Seq != l.end.Seq || !hmac.Equal(known.Hash, l.end.Hash) {
+		return Event{}, false, nil
+	}
+	row := l.seal(l.end, e)
+	if ok, err = l.o.Store.ExtendAudit(ctx, l.end, row); err != nil || !ok {
+		return Event{}, false, err
+	}
+	l.end = Head{Seq: row.Seq, Hash: row.Hash}
+	if err := l.anchor.advance(l.end); err != nil {
+		return Event{}, false, fmt.Errorf("record %s: %w", e.Action, err)
+	}
+	return row.Event, true, nil
 }
 
 // cut tells in words how the end of the chain contradicts the anchor, or "".

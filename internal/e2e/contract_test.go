@@ -23,7 +23,7 @@ func TestTheServerKeepsToItsDocument(t *testing.T) {
 	key := host.run("key", "create", "--workspace", "alpha", "--name", "contract", "--owner", "ann@example.org",
 		"--permission", "sandboxes:run,sandboxes:manage,members:manage,keys:manage")
 	api := s.rest(key)
-	id, gone := api.create("contract"), api.create("gone")
+	id, gone, changed := api.create("contract"), api.create("gone"), api.create("changed")
 	api.ok("DELETE", "/v1/sandboxes/"+gone, nil, nil)
 	var command struct{ ID string }
 	api.ok("POST", "/v1/sandboxes/"+id+"/commands", map[string]any{"command": "echo hi; cat", "background": true}, &command)
@@ -38,7 +38,7 @@ func TestTheServerKeepsToItsDocument(t *testing.T) {
 	cmd := exec.CommandContext(ctx, program, "--config-file", filepath.Join(dir, "schemathesis.toml"), "run", s.url+"/v1/openapi.json",
 		"--workers", "1", "--continue-on-failure", "--no-color", "--generation-database", "none")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "SANDGATE_URL="+s.url, "SANDGATE_KEY="+key, "SANDBOX_ID="+id, "GONE_ID="+gone, "COMMAND_ID="+command.ID,
+	cmd.Env = append(os.Environ(), "SANDGATE_URL="+s.url, "SANDGATE_KEY="+key, "SANDBOX_ID="+id, "GONE_ID="+gone, "CHANGED_ID="+changed, "COMMAND_ID="+command.ID,
 		"ENDED_ID="+api.exec(id, "echo hi").ID, "TERMINAL_ID="+api.openPTY(id), "WORKSPACE_ID="+me.Workspace.ID)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ func scanEventAnd(scan func(...any) error, more ...any) (e audit.Event, err erro
 
 // auditStatements are prepared once: every change passes here twice, and SQLite's parser would take a third of the time.
 type auditStatements struct {
-	head, insert, open, shut *sql.Stmt
+	head, insert, extend *sql.Stmt
 }
 
 func prepareAudit(ctx context.Context, db *sql.DB) (a auditStatements, err error) {
@@ -42,8 +43,9 @@ func prepareAudit(ctx context.Context, db *sql.DB) (a auditStatements, err error
 		{&a.head, `SELECT seq, hash FROM audit_events ORDER BY seq DESC LIMIT 1`},
 		{&a.insert, `INSERT INTO audit_events (` + auditColumns + `, prev_hash, hash)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
-		{&a.open, `INSERT INTO audit_open (seq) VALUES (?)`},
-		{&a.shut, `DELETE FROM audit_open WHERE seq = ?`},
+		{&a.extend, `INSERT INTO audit_events (` + auditColumns + `, prev_hash, hash)
+			SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+			WHERE EXISTS (SELECT 1 FROM audit_events WHERE seq = ? AND hash = ?) ON CONFLICT DO NOTHING`},
 	} {
 		if *p.stmt, err = db.PrepareContext(ctx, p.text); err != nil { // closed with the database
 			return a, err
@@ -73,19 +75,28 @@ func (s *Store) AppendAudit(ctx context.Context, plan func(audit.Head) ([]audit.
 	})
 }
 
-func (s *Store) insertAudit(ctx context.Context, tx *sql.Tx, r audit.Row) error {
-	_, err := tx.StmtContext(ctx, s.audit.insert).ExecContext(ctx,
-		r.Seq, micros(r.At), r.WorkspaceID, r.ActorKind, r.ActorID, r.Actor, r.Address, r.SandboxID, r.Action, r.Target, r.Outcome,
-		audit.DurationMicros(r.Duration), r.Digest, r.ApprovalID, r.RequestID, r.Detail, r.IntentSeq, r.PrevHash, r.Hash)
-	switch {
-	case err != nil:
-		return err
-	case r.Outcome == audit.Started:
-		_, err = tx.StmtContext(ctx, s.audit.open).ExecContext(ctx, r.Seq)
-	case r.IntentSeq != 0:
-		_, err = tx.StmtContext(ctx, s.audit.shut).ExecContext(ctx, r.IntentSeq)
+// ExtendAudit inserts one row right after head in a single statement, which is atomic like a transaction and costs a
+// third of one. false: the chain ends elsewhere, nothing was written.
+func (s *Store) ExtendAudit(ctx context.Context, head audit.Head, r audit.Row) (bool, error) {
+	res, err := s.audit.extend.ExecContext(ctx, append(auditValues(r), head.Seq, head.Hash)...)
+	if err != nil {
+		return false, fmt.Errorf("append to the record: %w", err)
 	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+// insertAudit inserts a row; triggers keep the list of open intents.
+func (s *Store) insertAudit(ctx context.Context, tx *sql.Tx, r audit.Row) error {
+	_, err := tx.StmtContext(ctx, s.audit.insert).ExecContext(ctx, auditValues(r)...)
 	return err
+}
+
+func auditValues(r audit.Row) []any {
+	return []any{
+		r.Seq, micros(r.At), r.WorkspaceID, r.ActorKind, r.ActorID, r.Actor, r.Address, r.SandboxID, r.Action, r.Target, r.Outcome,
+		audit.DurationMicros(r.Duration), r.Digest, r.ApprovalID, r.RequestID, r.Detail, r.IntentSeq, r.PrevHash, r.Hash,
+	}
 }
 
 // AuditEvents gives a page, newest first. A workspace's page also has what its members did to their sessions, which

@@ -15,12 +15,19 @@ import (
 var _ sandbox.Records = (*Store)(nil)
 
 const sandboxColumns = `id, workspace_id, label, image, owner_kind, owner_id, owner_name, status, reason, cwd, user, env, metadata,
-	resources, network, persistent, parent, saved_at, saved_bytes, created_at, last_activity, ended_at`
+	resources, network, persistent, parent, saved_at, saved_bytes, created_at, last_activity, ended_at, ` + lifeColumns
 
 func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
 	var env, metadata, resources, network []byte
-	err = scan(&r.ID, &r.WorkspaceID, &r.Label, &r.Image, &r.OwnerKind, &r.OwnerID, &r.OwnerName, &r.Status, &r.Reason, &r.Cwd, &r.User,
-		&env, &metadata, &resources, &network, &r.Persistent, &r.Parent, timeColumn{&r.SavedAt}, &r.SavedBytes, timeColumn{&r.CreatedAt}, timeColumn{&r.LastActivity}, timeColumn{&r.EndedAt})
+	err = scan(append([]any{
+		&r.ID, &r.WorkspaceID, &r.Label, &r.Image, &r.OwnerKind, &r.OwnerID, &r.OwnerName, &r.Status, &r.Reason, &r.Cwd, &r.User,
+		&env, &metadata, &resources, &network, &r.Persistent, &r.Parent,
+		timeColumn{&r.SavedAt},
+		&r.SavedBytes,
+		timeColumn{&r.CreatedAt},
+		timeColumn{&r.LastActivity},
+		timeColumn{&r.EndedAt},
+	}, lifeDest(&r)...)...)
 	if err != nil {
 		return r, err
 	}
@@ -48,9 +55,12 @@ func (s *Store) InsertSandboxWithin(ctx context.Context, r sandbox.Record, q san
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
-			r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
-			string(env), string(metadata), string(resources), string(network), r.Persistent, r.Parent, micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt))
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			append([]any{
+				r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
+				string(env), string(metadata), string(resources), string(network), r.Persistent, r.Parent,
+				micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt),
+			}, lifeValues(r)...)...)
 		if err != nil {
 			return err
 		}
@@ -122,14 +132,6 @@ func (s *Store) SetNetwork(ctx context.Context, id sandbox.ID, p sandbox.Network
 func (s *Store) NoteSave(ctx context.Context, id sandbox.ID, at time.Time, bytes int64) error {
 	return s.write(ctx, "note a save of sandbox "+string(id), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE sandboxes SET saved_at = ?, saved_bytes = ? WHERE id = ?`, micros(at), bytes, id)
-		return err
-	})
-}
-
-// TouchSandbox notes activity; it never moves last activity backwards.
-func (s *Store) TouchSandbox(ctx context.Context, id sandbox.ID, at time.Time) error {
-	return s.write(ctx, "touch sandbox "+string(id), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_activity = ? WHERE id = ? AND last_activity < ?`, micros(at), id, micros(at))
 		return err
 	})
 }

@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
+	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/idle"
 )
 
 // errSeen ends a stream after its first word.
@@ -53,7 +56,23 @@ var fileAccounts = map[string]account{
 	})},
 }
 
-// watchingAccounts are the methods about what happens to sandboxes and what they take, and about what people call them.
+// idleAccounts are the methods about life and end by the clock.
+var idleAccounts = map[string]account{
+	"KeepAlive": {
+		kind: change, needs: []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}, prepare: shared,
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			_, err := w.KeepAlive(ctx, a, id, time.Minute)
+			return err
+		}),
+	},
+	"SweepIdle": {kind: read, why: "the server itself", call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		w.SweepIdle(ctx, idle.SystemClock())
+		return nil
+	}},
+}
+
 var watchingAccounts = map[string]account{
 	"WatchEvents": {kind: read, needs: readNeeds, prepare: shared, call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
 		return seen(w.WatchEvents(ctx, a, id, func(workspace.Event) error { return errSeen }))
@@ -137,4 +156,50 @@ func TestUpdateSandbox(t *testing.T) {
 	require.NoError(t, w.KillSandbox(ctx, w.ann, id))
 	_, err = w.UpdateSandbox(ctx, w.ann, id, workspace.SandboxPatch{Label: &label})
 	wantKind(t, err, "not_found")
+}
+
+func aKey(w *world) auth.Actor {
+	return auth.Actor{Kind: auth.KeyUser, KeyID: "k", UserID: w.ann.UserID, Workspace: w.ann.Workspace, Permissions: auth.AllPermissions}
+}
+
+// ownAccounts are the methods about where one is signed in, and one's password.
+var ownAccounts = map[string]account{
+	"OwnSessions": {kind: read, why: "one's own; no key has any", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.OwnSessions(ctx, a)
+		return err
+	}},
+	"EndSession": {
+		kind: change, why: "one's own", refused: aKey,
+		prepare: func(t *testing.T, w *world) any {
+			now, id := w.clock.Now(), "s"+w.n()
+			require.NoError(t, w.store.InsertSession(context.Background(), auth.Session{
+				ID: id, UserID: w.ann.UserID, CreatedAt: now, LastSeenAt: now, IdleFor: time.Hour, EndsAt: now.Add(time.Hour),
+			}))
+			return id
+		},
+		call: func(ctx context.Context, w *world, a auth.Actor, arg any) error {
+			return w.EndSession(ctx, a, arg.(string))
+		},
+	},
+	"EndOtherSessions": {kind: change, why: "one's own", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		return w.EndOtherSessions(ctx, a)
+	}},
+	"Refuse": {
+		kind: read, why: "it refuses whoever it is, and leaves its trace in a house of its own",
+		prepare: func(t *testing.T, _ *world) any { return newHouse(t) },
+		call: func(ctx context.Context, _ *world, a auth.Actor, arg any) error {
+			h := arg.(*house)
+			if !fault.Is(h.Refuse(ctx, a, "role.create", fault.New(fault.Forbidden, "Nobody may.")), fault.Forbidden) {
+				return errors.New("not refused")
+			}
+			events, err := h.log.List(ctx, audit.Filter{Limit: 1})
+			if err == nil && (len(events) != 1 || events[0].Action != "role.create" || events[0].Outcome != audit.Refused) {
+				err = errors.New("not on record")
+			}
+			return err
+		},
+	},
+	"ChangePassword": {kind: change, why: "the present password is the permission", refused: aKey, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		return w.ChangePassword(ctx, a, password, password)
+	}},
 }

@@ -59,10 +59,12 @@ func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
 		fake := sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()})
 		records, ok := o.Store.(sandbox.Records)
 		require.True(t, ok)
+		deadlines, ok := o.Store.(sandbox.Deadlines)
+		require.True(t, ok)
 		var err error
-		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Network: w.network, Now: o.Now, OnChange: w.changed})
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Network: w.network, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
-		o.Sandboxes, o.Terminals, o.Images = w.manager, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		o.Sandboxes, o.Deadlines, o.Terminals, o.Images = w.manager, deadlines, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
 		o.PlatformURL = "http://sandgate.internal"
 		o.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) }
 		more(o)

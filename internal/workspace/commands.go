@@ -12,16 +12,17 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/idle"
 )
 
 // RunCommand runs one in the foreground and streams it to out. c.ID is chosen by the caller (sandbox.RandomID("cmd")).
 // Needs run. When ctx ends first the command's whole tree is killed.
 func (s *Service) RunCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec, out agent.Output) (agent.Exit, error) {
 	var exit agent.Exit
-	err := s.command(ctx, a, id, &c, "command.run", func(ctx context.Context, r sandbox.Record, client *agent.Client) (string, error) {
+	err := s.command(ctx, a, id, &c, "command.run", func(ctx context.Context, _ sandbox.Record, client *agent.Client, done func()) (string, error) {
+		defer done()
 		var err error
 		exit, err = client.Run(ctx, c, out)
-		s.o.Sandboxes.Touch(ctx, r.ID)
 		return exitWords(exit), err
 	})
 	return exit, err
@@ -31,23 +32,33 @@ func (s *Service) RunCommand(ctx context.Context, a auth.Actor, id string, c age
 func (s *Service) StartCommand(ctx context.Context, a auth.Actor, id string, c agent.CommandSpec) (agent.Command, error) {
 	var started agent.Command
 	c.Background = true
-	err := s.command(ctx, a, id, &c, "command.start", func(ctx context.Context, _ sandbox.Record, client *agent.Client) (string, error) {
+	err := s.command(ctx, a, id, &c, "command.start", func(ctx context.Context, r sandbox.Record, client *agent.Client, done func()) (string, error) {
 		var err error
-		started, err = client.Start(ctx, c)
-		return started.ID, err
+		if started, err = client.Start(ctx, c); err != nil {
+			done()
+			return started.ID, err
+		}
+		s.await(r, client, started.ID, done) // it keeps the sandbox alive until it ends
+		return started.ID, nil
 	})
 	return s.hideCommand(ctx, id, started), err
 }
 
-// command is what starting one of either kind shares.
+// command is what starting one of either kind shares. do has to see to it that done is called when the command has ended.
 func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent.CommandSpec, name string,
-	do func(context.Context, sandbox.Record, *agent.Client) (string, error),
+	do func(ctx context.Context, r sandbox.Record, client *agent.Client, done func()) (string, error),
 ) error {
 	what := approval.Action{Kind: approval.Command, Name: name, SandboxID: id, Target: c.Command}
-	r, client, err := s.reach(ctx, a, what, auth.SandboxesRun)
+	r, client, done, err := s.use(ctx, a, what, auth.SandboxesRun, idle.Command)
 	if err != nil {
 		return err
 	}
+	begun := false
+	defer func() {
+		if !begun {
+			done()
+		}
+	}()
 	if err := commandCheck(c, r); err != nil {
 		return err
 	}
@@ -59,7 +70,8 @@ func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent
 		return err
 	}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		detail, err := do(ctx, r, client)
+		begun = true
+		detail, err := do(ctx, r, client, done)
 		return detail, s.explain(ctx, r, err)
 	})
 }
@@ -136,10 +148,11 @@ func (s *Service) FollowCommand(ctx context.Context, a auth.Actor, id, cmd strin
 
 // CommandStdin writes to one that was started with its stdin kept open. Needs run.
 func (s *Service) CommandStdin(ctx context.Context, a auth.Actor, id, cmd string, data []byte, eof bool) error {
-	r, client, err := s.reachPart(ctx, a, "command.stdin", id, cmd, auth.SandboxesRun)
+	r, client, done, err := s.usePart(ctx, a, "command.stdin", id, cmd)
 	if err != nil {
 		return err
 	}
+	defer done()
 	sum := sha256.Sum256(data)
 	what := approval.Action{Kind: approval.Command, Name: "command.stdin", SandboxID: id, Target: cmd, Digest: hex.EncodeToString(sum[:])}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
@@ -149,10 +162,11 @@ func (s *Service) CommandStdin(ctx context.Context, a auth.Actor, id, cmd string
 
 // KillCommand signals one's whole tree. Needs run.
 func (s *Service) KillCommand(ctx context.Context, a auth.Actor, id, cmd, signal string) error {
-	r, client, err := s.reachPart(ctx, a, "command.kill", id, cmd, auth.SandboxesRun)
+	r, client, done, err := s.usePart(ctx, a, "command.kill", id, cmd)
 	if err != nil {
 		return err
 	}
+	defer done()
 	what := approval.Action{Kind: approval.Other, Name: "command.kill", SandboxID: id, Target: cmd}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		return signal, s.explain(ctx, r, client.Kill(ctx, cmd, signal))
@@ -166,4 +180,15 @@ func (s *Service) reachPart(ctx context.Context, a auth.Actor, name, id, part st
 		err = fault.New(fault.NotFound, "Not found in this sandbox")
 	}
 	return r, client, err
+}
+
+// usePart is reachPart for a call that changes something and counts as use while it lasts. Needs run.
+func (s *Service) usePart(ctx context.Context, a auth.Actor, name, id, part string) (r sandbox.Record, client *agent.Client, done func(), err error) {
+	if r, client, err = s.reachPart(ctx, a, name, id, part, auth.SandboxesRun); err != nil {
+		return r, nil, nil, err
+	}
+	if done, err = s.o.Sandboxes.Use(ctx, r.ID, idle.Call); err != nil {
+		return r, nil, nil, err
+	}
+	return r, client, done, nil
 }

@@ -2,9 +2,11 @@ package workspace
 
 import (
 	"context"
+	"sync"
 
 	"sandgate/auth"
 	"sandgate/sandbox"
+	"sandgate/sandbox/idle"
 )
 
 // CheapHashes makes tests fast; the parameters of the product are tested in package auth.
@@ -21,6 +23,13 @@ func WatchCount(s *Service) int {
 
 // SampleOnce reads every meter once.
 func SampleOnce(s *Service) { s.sample(context.Background()) }
+
+// SweepOnce judges everything that is due, and waits for what comes of it.
+func SweepOnce(s *Service, jumps *idle.Jumps, clock idle.Clock) {
+	var running sync.WaitGroup
+	s.sweep(context.Background(), jumps, clock, make(chan struct{}, judgesAtOnce), &running)
+	running.Wait()
+}
 
 // CloseDenied ends the window of denials of a sandbox, as its timer does.
 func CloseDenied(s *Service, id sandbox.ID) { s.closeDenied(id, false) }

@@ -12,20 +12,26 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/sandbox/agent"
 	"sandgate/sandbox/files"
+	"sandgate/sandbox/idle"
 )
 
 // fileRead runs one reading call. Needs read.
 func fileRead[T any](ctx context.Context, s *Service, a auth.Actor, id string, path []byte, do func(*agent.Client, []byte) (T, error)) (T, error) {
 	var zero T
-	r, client, err := s.reach(ctx, a, approval.Action{Name: "file.read", SandboxID: id, Target: files.Display(path)}, auth.SandboxesRead)
+	r, client, done, err := s.use(ctx, a, approval.Action{Name: "file.read", SandboxID: id, Target: files.Display(path)}, auth.SandboxesRead, idle.Transfer)
 	if err != nil {
 		return zero, err
 	}
+	defer func() { done() }()
 	clean, err := files.Clean(path)
 	if err != nil {
 		return zero, err
 	}
 	out, err := do(client, clean)
+	if body, ok := any(&out).(lasting); ok && err == nil {
+		body.until(done) // a transfer that is read after this call lasts until it is closed
+		done = func() {}
+	}
 	return out, s.explain(ctx, r, err)
 }
 
@@ -35,10 +41,11 @@ func fileChange[T any](ctx context.Context, s *Service, a auth.Actor, id, name s
 ) (T, error) {
 	var out T
 	what := approval.Action{Kind: approval.Write, Name: name, SandboxID: id, Target: files.Display(path) + target}
-	r, client, err := s.reach(ctx, a, what, auth.SandboxesRun)
+	r, client, done, err := s.use(ctx, a, what, auth.SandboxesRun, idle.Transfer)
 	if err != nil {
 		return out, err
 	}
+	defer done()
 	clean, err := files.Clean(path)
 	if err != nil {
 		return out, err
@@ -47,7 +54,6 @@ func fileChange[T any](ctx context.Context, s *Service, a auth.Actor, id, name s
 		var detail string
 		var err error
 		out, detail, err = do(ctx, client, clean)
-		s.o.Sandboxes.Touch(ctx, r.ID)
 		return detail, s.explain(ctx, r, err)
 	})
 	return out, err
@@ -71,6 +77,19 @@ type opened struct {
 	body io.ReadCloser
 }
 
+// lasting is what goes on after the call that opened it.
+type lasting interface{ until(done func()) }
+
+func (o *opened) until(done func()) { o.body = closing{o.body, done} }
+
+// closing calls done when it is closed.
+type closing struct {
+	io.ReadCloser
+	done func()
+}
+
+func (c closing) Close() error { defer c.done(); return c.ReadCloser.Close() }
+
 // ReadFile opens a regular file from offset, at most length bytes (-1: all).
 func (s *Service) ReadFile(ctx context.Context, a auth.Actor, id string, path []byte, offset, length int64) (agent.FileInfo, io.ReadCloser, error) {
 	f, err := fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (opened, error) {
@@ -87,7 +106,11 @@ func (s *Service) PreviewFile(ctx context.Context, a auth.Actor, id string, path
 
 // ArchiveFiles streams a directory as "tar" or "zip".
 func (s *Service) ArchiveFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string) (io.ReadCloser, error) {
-	return fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (io.ReadCloser, error) { return c.Archive(ctx, p, format) })
+	f, err := fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (opened, error) {
+		body, err := c.Archive(ctx, p, format)
+		return opened{body: body}, err
+	})
+	return f.body, err
 }
 
 // WriteFile replaces a file. The record's outcome holds how much was written and its SHA-256.

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/sandbox/agent"
 	"sandgate/sandbox/files"
 )
@@ -20,16 +21,22 @@ func (s *Service) SearchFiles(ctx context.Context, a auth.Actor, id string, path
 // WatchFiles tells out of changes in a directory, recursive in all below it, until ctx ends (nil), the directory is gone
 // (nil), out fails, or the actor loses read, which is needed all the time. The first change is "ready".
 func (s *Service) WatchFiles(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool, out func(agent.FileChange) error) error {
-	_, err := fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (struct{}, error) {
-		guarded, release := s.Guard(ctx, a, auth.SandboxesRead)
-		defer release()
-		err := c.Watch(guarded, p, recursive, out)
-		if err != nil && guarded.Err() != nil {
-			err = endOf(ctx, guarded)
-		}
-		return struct{}{}, err
-	})
-	return err
+	// Looking on is no use of the sandbox, however long it lasts.
+	r, client, err := s.reach(ctx, a, approval.Action{Name: "file.read", SandboxID: id, Target: files.Display(path)}, auth.SandboxesRead)
+	if err != nil {
+		return err
+	}
+	clean, err := files.Clean(path)
+	if err != nil {
+		return err
+	}
+	guarded, release := s.Guard(ctx, a, auth.SandboxesRead)
+	defer release()
+	err = client.Watch(guarded, clean, recursive, out)
+	if err != nil && guarded.Err() != nil {
+		return s.explain(ctx, r, endOf(ctx, guarded))
+	}
+	return s.explain(ctx, r, err)
 }
 
 // CopyFile copies a file, a link itself or a directory; a destination that exists is a conflict. Needs run.

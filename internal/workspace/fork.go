@@ -52,7 +52,7 @@ func (s *Service) ForkSandbox(ctx context.Context, a auth.Actor, of string) (San
 		made, err = s.o.Sandboxes.Fork(ctx, parent.ID, sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: forkLabel(parent.Label, id),
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
-			Cwd: parent.Cwd, User: parent.User, Env: o.Env, Metadata: parent.Metadata, Persistent: parent.Persistent, Network: parent.Network,
+			Cwd: parent.Cwd, User: parent.User, Env: o.Env, Metadata: parent.Metadata, Persistent: parent.Persistent, Network: parent.Network, Life: parent.Life,
 		}, s.quota(bounds))
 		return words, err
 	})

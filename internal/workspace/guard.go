@@ -66,7 +66,7 @@ func (s *Service) still(ctx context.Context, a auth.Actor, p auth.Permission) (u
 	case auth.System:
 		return until, nil
 	case auth.KeyUser:
-		k, err := s.o.Store.KeyByID(ctx, a.KeyID)
+		k, err := s.keyByID(ctx, a.KeyID)
 		if fault.Is(err, fault.NotFound) || err == nil && !k.Live(s.o.Now()) {
 			return until, fault.New(fault.Unauthenticated, "The API key is not valid any more.")
 		}

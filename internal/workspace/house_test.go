@@ -95,6 +95,13 @@ func (b *breakable) AppendAudit(ctx context.Context, plan func(audit.Head) ([]au
 	return b.Store.AppendAudit(ctx, plan)
 }
 
+func (b *breakable) ExtendAudit(ctx context.Context, head audit.Head, row audit.Row) (bool, error) {
+	if b.broken.Load() {
+		return false, errBroken
+	}
+	return b.Store.ExtendAudit(ctx, head, row)
+}
+
 var errBroken = errors.New("the record cannot be written")
 
 // migrated is an empty database of the present schema: to migrate one for every test takes most of the time.

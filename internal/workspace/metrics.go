@@ -8,6 +8,7 @@ import (
 	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/sandbox"
+	"sandgate/sandbox/idle"
 )
 
 // The meters of every running sandbox are read every MetricsGrain and kept for an hour, in memory.
@@ -100,7 +101,14 @@ func (s *Service) sample(ctx context.Context) {
 			s.meters.rings[id] = r
 		}
 		r.add(Sample{At: s.o.Now(), Usage: u})
+		computing := r.samples[(r.next+len(r.samples)-1)%len(r.samples)].Cores >= idle.BusyCores
 		s.meters.mu.Unlock()
+		if !computing {
+			continue
+		}
+		if rec, err := s.o.Sandboxes.Record(ctx, id); err == nil && rec.Life.KeepWhileBusy {
+			s.o.Sandboxes.Busy(ctx, id)
+		}
 	}
 	s.meters.mu.Lock()
 	defer s.meters.mu.Unlock()

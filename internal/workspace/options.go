@@ -1,15 +1,18 @@
 package workspace
 
 import (
+	"fmt"
 	"regexp"
 	"runtime"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/idle"
 )
 
 // Bounds of what callers may ask for; ours, so that a record, a page and an environment stay of sane size.
@@ -58,8 +61,25 @@ func (o *CreateOptions) check(bounds Limits) error {
 		bad["secrets"] = msg
 	}
 	checkResources(&o.Resources, bad)
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = idle.DefaultTimeout
+	}
+	if o.MaxLifetime == 0 && !o.Persistent { // a persistent one lives until it is killed
+		o.MaxLifetime = idle.DefaultLifetime
+	}
+	checkLife(o.IdleTimeout, o.MaxLifetime, bad)
 	bounds.check(o.Resources, sandbox.Resources{}, bad)
 	return fieldsFault(bad)
+}
+
+func checkLife(timeout, lifetime time.Duration, bad map[string]string) {
+	most := int(idle.MaxTimeout.Seconds())
+	if timeout < idle.MinTimeout || timeout > idle.MaxTimeout {
+		bad["idle_timeout"] = fmt.Sprintf("must be between 1 and %d seconds", most)
+	}
+	if lifetime != 0 && lifetime < idle.MinTimeout || lifetime > idle.MaxTimeout {
+		bad["max_lifetime"] = fmt.Sprintf("must be between 1 and %d seconds", most)
+	}
 }
 
 func fieldsFault(bad map[string]string) error {

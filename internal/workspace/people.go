@@ -21,6 +21,7 @@ type people struct {
 	throttle *throttle
 	noted    *throttle // refusals of one key, of which one a minute goes on record
 	guard    guard
+	keys     keyring
 }
 
 // Lives of links.

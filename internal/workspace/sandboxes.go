@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -24,6 +25,9 @@ type CreateOptions struct {
 	Secrets        map[string]string // given to processes like Env, and shown nowhere
 	Metadata       map[string]string
 	Resources      sandbox.Resources // zero fields: defaults
+	IdleTimeout    time.Duration     // 0: the default
+	MaxLifetime    time.Duration     // 0: the default
+	IgnoreBusy     bool              // keep_while_busy is off
 	Network        sandbox.NetworkPolicy
 	PlatformKey    bool // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
 	IdempotencyKey string
@@ -33,6 +37,7 @@ type CreateOptions struct {
 type Sandbox struct {
 	sandbox.Record
 	Mine bool // the actor created it
+	Idle Idle
 }
 
 // CreateSandbox makes one and returns it running. Needs run.
@@ -86,6 +91,7 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources, Persistent: o.Persistent,
+			Life:    sandbox.Life{IdleTimeout: o.IdleTimeout, MaxLifetime: o.MaxLifetime, KeepWhileBusy: !o.IgnoreBusy},
 			Network: o.Network,
 		}, s.quota(bounds))
 		return words, err
@@ -139,6 +145,7 @@ func (s *Service) Sandbox(ctx context.Context, a auth.Actor, id string) (Sandbox
 	if err != nil {
 		return Sandbox{}, err
 	}
+	s.glance(ctx, r)
 	return s.shown(a, r), nil
 }
 
@@ -195,7 +202,11 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 	case sandbox.Running:
 		s.o.Terminals.Awake(r.ID)
 	case sandbox.Stopping, sandbox.Gone:
-		s.o.Terminals.Drop(r.ID, "The sandbox was killed.")
+		why := "The sandbox was killed."
+		if r.Reason == sandbox.ReasonIdle || r.Reason == sandbox.ReasonExpired {
+			why = fault.Public(sandbox.Died(r.Reason))
+		}
+		s.o.Terminals.Drop(r.ID, why)
 	}
 	s.feed.send(r.WorkspaceID, Change{Kind: "sandbox", SandboxID: string(r.ID)})
 	s.events.send(r.WorkspaceID, Event{
@@ -205,6 +216,7 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		s.forgetSecrets(r.ID)
 		s.endPlatformKey(r.ID)
 		s.meters.forget(r.ID)
+		s.idle.forget(r.ID)
 		s.closeDenied(r.ID, true)
 	}
 }
@@ -232,7 +244,7 @@ func (s *Service) locateEver(ctx context.Context, a auth.Actor, id string) (sand
 	return r, err
 }
 
-// reach is what every call into a sandbox starts with: permission, the record, the agent. It counts as use of the sandbox.
+// reach is what every call into a sandbox starts with: permission, the record, the agent. It is a look, not a use: see use.
 func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action, need auth.Permission) (sandbox.Record, *agent.Client, error) {
 	if err := s.may(ctx, a, what, need); err != nil {
 		return sandbox.Record{}, nil, err
@@ -241,16 +253,38 @@ func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action,
 	if err != nil {
 		return sandbox.Record{}, nil, err
 	}
-	client, err := s.o.Sandboxes.Agent(ctx, r.ID)
+	client, err := s.o.Sandboxes.AgentOf(r)
+	if errors.Is(err, sandbox.ErrAsleep) {
+		client, err = s.o.Sandboxes.Agent(ctx, r.ID) // wakes it
+	}
 	if err != nil {
 		return sandbox.Record{}, nil, err
 	}
-	s.o.Sandboxes.Touch(ctx, r.ID)
 	return r, client, nil
 }
 
+// use is reach for a call that counts as use of the sandbox, for one of package idle's reasons, until done is called: as
+// long it is not ended for being idle, and one that is being ended is not found. Every call chooses between the two, and
+// TestWhatCountsAsUse holds the choice.
+func (s *Service) use(ctx context.Context, a auth.Actor, what approval.Action, need auth.Permission, why string) (
+	r sandbox.Record, client *agent.Client, done func(), err error,
+) {
+	for {
+		if r, client, err = s.reach(ctx, a, what, need); err != nil {
+			return r, nil, nil, err
+		}
+		done, err = s.o.Sandboxes.Use(ctx, r.ID, why)
+		if err == nil {
+			return r, client, done, nil
+		}
+		if !errors.Is(err, sandbox.ErrAsleep) || ctx.Err() != nil {
+			return r, nil, nil, err
+		}
+	}
+}
+
 func (s *Service) shown(a auth.Actor, r sandbox.Record) Sandbox {
-	return Sandbox{Record: r, Mine: owns(a, r)}
+	return Sandbox{Record: r, Mine: owns(a, r), Idle: s.idleOf(r)}
 }
 
 func owns(a auth.Actor, r sandbox.Record) bool {

@@ -152,7 +152,7 @@ func (s *Service) KeyActor(ctx context.Context, secret, address, requestID strin
 	if !ok {
 		return auth.Actor{}, refused
 	}
-	k, err := s.o.Store.KeyByPrefix(ctx, prefix)
+	k, err := s.keyByPrefix(ctx, prefix)
 	if fault.Is(err, fault.NotFound) {
 		return auth.Actor{}, refused
 	}
@@ -178,6 +178,7 @@ func (s *Service) KeyActor(ctx context.Context, secret, address, requestID strin
 		if err := s.o.Store.TouchKey(ctx, k.ID, now); err != nil {
 			return auth.Actor{}, err
 		}
+		s.people.keys.used(k.ID, now)
 	}
 	return a, nil
 }

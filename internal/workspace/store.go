@@ -89,6 +89,8 @@ type Sessions interface {
 	SessionByID(ctx context.Context, id string) (auth.Session, error)
 	TouchSession(ctx context.Context, id string, at time.Time) error
 	DeleteSession(ctx context.Context, id string) error
+	SessionsOf(ctx context.Context, userID string) ([]auth.Session, error)
+	DeleteSessionsOf(ctx context.Context, userID, keep string) error
 	AuthzEpoch(ctx context.Context) (int64, error)
 }
 

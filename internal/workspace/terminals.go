@@ -11,6 +11,7 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/idle"
 	"sandgate/sandbox/term"
 )
 
@@ -27,10 +28,11 @@ type Terminal struct {
 // OpenTerminal starts one. Needs run.
 func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p agent.PTYSpec) (Terminal, error) {
 	what := approval.Action{Kind: approval.Terminal, Name: "terminal.open", SandboxID: id}
-	r, client, err := s.reach(ctx, a, what, auth.SandboxesRun)
+	r, client, done, err := s.use(ctx, a, what, auth.SandboxesRun, idle.Call)
 	if err != nil {
 		return Terminal{}, err
 	}
+	defer done()
 	bad := map[string]string{}
 	if p.Cols < 2 || p.Cols > agent.MaxCols {
 		bad["cols"] = "must be between 2 and 500"
@@ -96,10 +98,11 @@ func (s *Service) peopled(id sandbox.ID, p agent.PTY) Terminal {
 
 // CloseTerminal hangs one up. Needs run.
 func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty string) error {
-	r, client, err := s.reachPart(ctx, a, "terminal.close", id, pty, auth.SandboxesRun)
+	r, client, done, err := s.usePart(ctx, a, "terminal.close", id, pty)
 	if err != nil {
 		return err
 	}
+	defer done()
 	what := approval.Action{Kind: approval.Other, Name: "terminal.close", SandboxID: id, Target: pty}
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		return "", s.explain(ctx, r, client.ClosePTY(ctx, pty))

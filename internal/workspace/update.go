@@ -3,12 +3,15 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
+	"sandgate/sandbox/idle"
 )
 
 // SandboxPatch is what can be changed of a sandbox; nil leaves what is there. Metadata is replaced whole.
@@ -17,6 +20,24 @@ type SandboxPatch struct {
 	Metadata  map[string]string
 	Resources *sandbox.Resources     // zero fields stay; needs manage
 	Network   *sandbox.NetworkPolicy // more than there is needs manage
+
+	IdleTimeout   *time.Duration
+	MaxLifetime   *time.Duration
+	KeepWhileBusy *bool
+}
+
+// life gives what becomes of a Life; changed false: nothing.
+func (p SandboxPatch) life(l sandbox.Life) (_ sandbox.Life, changed bool) {
+	if p.IdleTimeout != nil {
+		l.IdleTimeout, changed = *p.IdleTimeout, true
+	}
+	if p.MaxLifetime != nil {
+		l.MaxLifetime, changed = *p.MaxLifetime, true
+	}
+	if p.KeepWhileBusy != nil {
+		l.KeepWhileBusy, changed = *p.KeepWhileBusy, true
+	}
+	return l, changed
 }
 
 // UpdateSandbox changes one's own (needs run) or anyone's (needs manage).
@@ -68,6 +89,11 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 				return detail, err
 			}
 		}
+		if life, changed := p.life(r.Life); changed {
+			if err := s.o.Sandboxes.SetLife(ctx, r, life); err != nil {
+				return detail, err
+			}
+		}
 		if p.Label == nil && p.Metadata == nil {
 			return detail, nil
 		}
@@ -93,6 +119,14 @@ func (p SandboxPatch) check() error {
 	if msg := metadataProblem(p.Metadata); msg != "" {
 		bad["metadata"] = msg
 	}
+	timeout, lifetime := idle.DefaultTimeout, idle.DefaultLifetime
+	if p.IdleTimeout != nil {
+		timeout = *p.IdleTimeout
+	}
+	if p.MaxLifetime != nil {
+		lifetime = *p.MaxLifetime
+	}
+	checkLife(timeout, lifetime, bad)
 	return fieldsFault(bad)
 }
 
@@ -104,6 +138,15 @@ func (p SandboxPatch) words(limits string) string {
 	}
 	if p.Metadata != nil {
 		out = append(out, "metadata")
+	}
+	if p.IdleTimeout != nil {
+		out = append(out, "idle_timeout "+p.IdleTimeout.String())
+	}
+	if p.MaxLifetime != nil {
+		out = append(out, "max_lifetime "+p.MaxLifetime.String())
+	}
+	if p.KeepWhileBusy != nil {
+		out = append(out, fmt.Sprintf("keep_while_busy %t", *p.KeepWhileBusy))
 	}
 	if p.Network != nil {
 		out = append(out, networkWords(*p.Network))

@@ -23,6 +23,7 @@ type Service struct {
 	meters  meters
 	denials denials
 	vault   vault
+	idle    idleState
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images
@@ -32,6 +33,7 @@ type Options struct {
 	Audit     *audit.Log
 	Gate      approval.Gate
 	Sandboxes *sandbox.Manager
+	Deadlines sandbox.Deadlines // of SweepIdle
 	Terminals *term.Hub
 	Images    Images
 	Seal      *seal.Box // nil: secrets are refused

@@ -158,7 +158,7 @@ func (c *Client) connect(ctx context.Context) error {
 	cfg.StreamOpenTimeout = callTimeout
 	cfg.StreamCloseTimeout = callTimeout
 	cfg.MaxStreamWindowSize = StreamWindow
-	session, err := yamux.Client(conn, cfg)
+	session, err := yamux.Client(Coalesce(conn), cfg)
 	if err != nil {
 		cancel()
 		_ = conn.Close()

@@ -121,7 +121,7 @@ func (s *Server) ServeConn(conn io.ReadWriteCloser, bulk bool) {
 	cfg.LogOutput = io.Discard
 	cfg.EnableKeepAlive = false // the host pings; an idle sandbox stays asleep
 	cfg.MaxStreamWindowSize = agent.StreamWindow
-	session, err := yamux.Server(conn, cfg)
+	session, err := yamux.Server(agent.Coalesce(conn), cfg)
 	if err != nil {
 		_ = conn.Close()
 		return

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"sandgate/internal/fault"
 )
@@ -33,7 +34,7 @@ func lookupUser(spec string) (account, error) {
 	uid, numErr := strconv.ParseUint(name, 10, 31)
 	a := account{name: name, home: "/", shell: "/bin/sh"}
 	found := false
-	eachLine("/etc/passwd", 7, func(f []string) bool {
+	passwd.each(7, func(f []string) bool {
 		u, err1 := strconv.ParseUint(f[2], 10, 32)
 		g, err2 := strconv.ParseUint(f[3], 10, 32)
 		if err1 != nil || err2 != nil || (f[0] != name && (numErr != nil || u != uid)) {
@@ -66,7 +67,7 @@ func lookupUser(spec string) (account, error) {
 		a.gid = uint32(gid)
 	}
 	if a.uid != 0 || a.gid != 0 {
-		eachLine("/etc/group", 4, func(f []string) bool {
+		groups.each(4, func(f []string) bool {
 			for member := range strings.SplitSeq(f[3], ",") {
 				if member == a.name {
 					if g, err := strconv.ParseUint(f[2], 10, 32); err == nil && len(a.groups) < 1024 {
@@ -91,7 +92,7 @@ func (a account) credential() *syscall.Credential {
 func groupID(name string) (uint32, bool) {
 	var id uint32
 	found := false
-	eachLine("/etc/group", 3, func(f []string) bool {
+	groups.each(3, func(f []string) bool {
 		g, err := strconv.ParseUint(f[2], 10, 32)
 		if err == nil && f[0] == name {
 			id, found = uint32(g), true
@@ -117,6 +118,61 @@ func eachLine(path string, n int, f func([]string) bool) {
 	}
 }
 
+// table is a colon-separated file that is kept in memory and read again when it has changed: every command asks it who its
+// user is, and a look at the file's stamp costs a fifth of reading it.
+type table struct {
+	path string
+	mu   sync.Mutex
+	at   fileStamp
+	rows [][]string
+}
+
+var passwd, groups = table{path: "/etc/passwd"}, table{path: "/etc/group"}
+
+// maxTable bounds what is kept of a file in lines; more are read each time.
+const maxTable = 4096
+
+// each calls f with the fields of each line that has at least n of them, until it answers false.
+func (t *table) each(n int, f func([]string) bool) {
+	rows, ok := t.load()
+	if !ok {
+		eachLine(t.path, n, f)
+		return
+	}
+	for _, fields := range rows {
+		if len(fields) >= n && !f(fields) {
+			return
+		}
+	}
+}
+
+func (t *table) load() (rows [][]string, ok bool) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(t.path, &st); err != nil {
+		return nil, false
+	}
+	at := fileStamp{st.Ino, st.Ctim.Nano(), st.Size}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rows != nil && t.at == at {
+		return t.rows, true
+	}
+	t.rows = nil
+	eachLine(t.path, 1, func(f []string) bool {
+		rows = append(rows, f)
+		return len(rows) <= maxTable
+	})
+	// A file that changed a moment ago may change again within the same stamp.
+	if len(rows) > maxTable || now().Sub(time.Unix(st.Ctim.Unix())) < stampGrain {
+		return nil, false
+	}
+	t.at, t.rows = at, rows
+	return rows, true
+}
+
+// stampGrain is more than the distance of two moments that a file system may stamp alike.
+const stampGrain = 100 * time.Millisecond
+
 // names turns owners' numbers into names, reading the files again only when they changed.
 type names struct {
 	path string
@@ -125,15 +181,18 @@ type names struct {
 	byID map[int]string
 }
 
+// fileStamp tells one state of a file from another.
 type fileStamp struct {
-	mtime, size int64
+	inode       uint64
+	ctime, size int64
 }
 
 func (n *names) name(id int) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if fi, err := os.Stat(n.path); err == nil {
-		if at := (fileStamp{fi.ModTime().UnixNano(), fi.Size()}); at != n.at || n.byID == nil {
+	var st syscall.Stat_t
+	if err := syscall.Stat(n.path, &st); err == nil {
+		if at := (fileStamp{st.Ino, st.Ctim.Nano(), st.Size}); at != n.at || n.byID == nil {
 			n.at, n.byID = at, map[int]string{}
 			eachLine(n.path, 3, func(f []string) bool {
 				if v, err := strconv.Atoi(f[2]); err == nil {
