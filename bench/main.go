@@ -38,6 +38,7 @@ var measurements = []struct {
 	run  func(*bench) error
 }{
 	{[]string{"create_cold"}, (*bench).createCold},
+	{[]string{"create_warm"}, (*bench).createWarm},
 	{[]string{"exec", "exec_p99"}, (*bench).exec},
 	{[]string{"exec_32", "exec_32_p99"}, (*bench).exec32},
 	{[]string{"resume"}, (*bench).resume},
@@ -82,7 +83,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	if b.srv, err = startServer(ctx); err != nil {
+	if b.srv, err = startServer(ctx, "--pool", "0"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.srv.close()) }()

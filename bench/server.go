@@ -28,7 +28,7 @@ type server struct {
 // client keeps a connection for each of as many callers as the table has at once.
 var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true, ReadBufferSize: chunk, WriteBufferSize: chunk}}
 
-func startServer(ctx context.Context) (s *server, err error) {
+func startServer(ctx context.Context, flags ...string) (s *server, err error) {
 	s = &server{ctx: ctx}
 	if s.data, err = os.MkdirTemp("", "sandgate-bench-"); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func startServer(ctx context.Context) (s *server, err error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	s.cmd = s.command("serve", "--listen", "127.0.0.1:0", "--max-sandboxes", "0", "--max-workspace-sandboxes", "0")
+	s.cmd = s.command(append([]string{"serve", "--listen", "127.0.0.1:0", "--max-sandboxes", "0", "--max-workspace-sandboxes", "0"}, flags...)...)
 	s.cmd.Stderr = log
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {

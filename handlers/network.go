@@ -131,8 +131,8 @@ func (v *visit) networkPage(b workspace.Sandbox, p sandbox.NetworkPolicy) views.
 	f := views.NetworkForm{
 		Shell: v.shell("Network", "sandboxes"), Heading: "Network of “" + sandboxName(b) + "”", Action: at + "/network", Cancel: at,
 		Words: []string{"It holds at once; connections that it does not allow end. The host, private addresses and other sandboxes are never reached."},
-		Mode:  ui.Field{Name: "mode", Label: "May reach"}, Modes: v.modeChoices(p.Mode),
-		Allow: ui.Field{Name: "allow", Label: "List", Value: strings.Join(p.Allow, "\n"), Hint: allowHint},
+		Mode:  ui.Field{Name: "mode", Label: "May reach"}, Modes: v.modeChoices(cmp.Or(p.Mode, sandbox.NetworkNone)),
+		Allow: ui.Field{Name: "allow", Label: "List of destinations", Value: strings.Join(p.Allow, "\n"), Hint: allowHint},
 	}
 	if !v.actor.May(auth.SandboxesManage) {
 		f.Words = append(f.Words, "You may take from it. To add needs sandboxes:manage.")

@@ -52,6 +52,10 @@ func TestTheNetworkOnASandboxesPage(t *testing.T) {
 	}
 	require.NotContains(t, body, "<script>alert")
 
+	f.sandboxes[0].Network = sandbox.NetworkPolicy{}
+	require.Contains(t, ask(h, "GET", at+"/network", nil).Body.String(), `<option value="none" selected>`, "what was made before there were networks has none")
+	f.sandboxes[0].Network = sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowList, Allow: []string{"example.org:443", "8.8.8.0/24"}}
+
 	// Who may only look has no form; who runs has one for their own.
 	f.rights["looker"] = auth.Permissions{auth.SandboxesRead}
 	require.NotContains(t, ask(h, "GET", at, nil, "who", "looker").Body.String(), sbRunning+`/network"`)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sandgate/internal/fault"
@@ -18,6 +19,7 @@ import (
 type Options struct {
 	Runtime  Runtime
 	Records  Records
+	Pool     PoolOptions
 	Network  Network // nil: sandboxes have none but a loopback, whatever their policy
 	Host     Host    // nil: nobody asks whether there is room for one more
 	Reserve  Reserve // what Host must have left after a creation
@@ -40,6 +42,7 @@ type Manager struct {
 	o Options
 
 	mu      sync.Mutex
+	pool    *pool
 	boxes   map[ID]*box // being created, running, or being removed
 	closing bool
 	rooms   rooms
@@ -56,6 +59,7 @@ type box struct {
 	id     ID
 	client *agent.Client
 	made   chan struct{} // closed when creation or resume has ended, one way or the other
+	pooled atomic.Bool   // made before anybody asked for it, and nobody did yet
 	failed error         // why a resume did not end in Running; valid once made
 	host   sync.Mutex    // held while Runtime.Remove works: death and kill may meet
 
@@ -102,10 +106,13 @@ func New(o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Pool.Max > 0 && (o.Pool.Image == "" || o.Pool.State == nil) {
+		return nil, errors.New("sandbox manager: a pool needs an image and its state")
+	}
 	if d, ok := o.Records.(Deadlines); ok && o.Deadlines == nil {
 		o.Deadlines = d
 	}
-	m := &Manager{o: o, boxes: map[ID]*box{}}
+	m := &Manager{o: o, boxes: map[ID]*box{}, pool: newPool(o.Pool)}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -123,17 +130,26 @@ func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, 
 
 // createFrom is CreateWithin of a sandbox that goes on from a save; "": one that begins.
 func (m *Manager) createFrom(ctx context.Context, r Record, q Quota, from SaveID) (Record, error) {
-	release, err := m.reserveRoom(ctx)
-	if err != nil {
-		return Record{}, err
-	}
-	defer release()
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
 	r.IdleAt = r.CreatedAt.Add(r.Life.IdleTimeout)
 	if r.Life.MaxLifetime > 0 {
 		r.ExpiresAt = r.CreatedAt.Add(r.Life.MaxLifetime)
 	}
+	if one := m.pool.claim(r.ID); one != nil {
+		if err := m.give(ctx, one, r, q); err != nil {
+			if fault.Is(err, fault.Internal) {
+				err = startFault(ctx, err)
+			}
+			return Record{}, err
+		}
+		return m.o.Records.SandboxByID(context.WithoutCancel(ctx), r.ID)
+	}
+	release, err := m.reserveRoom(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, createLimit)
 	defer cancel()
 	b := m.newBox(r.ID)
@@ -373,6 +389,7 @@ func (m *Manager) Close() {
 			<-b.made
 		}
 	}
+	m.drain()
 	m.stop()
 	m.wg.Wait()
 	for _, b := range boxes {

@@ -150,6 +150,8 @@ type memoryRecords struct {
 	all  map[sandbox.ID]sandbox.Record
 	step []string
 	full error // of every change of status
+
+	refuse error // of every record within a quota
 }
 
 func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error {
@@ -160,6 +162,9 @@ func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error
 }
 
 func (m *memoryRecords) InsertSandboxWithin(ctx context.Context, r sandbox.Record, _ sandbox.Quota) error {
+	if m.refuse != nil {
+		return m.refuse
+	}
 	return m.InsertSandbox(ctx, r)
 }
 

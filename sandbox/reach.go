@@ -147,6 +147,9 @@ func (m *Manager) Running() []ID {
 	defer m.mu.Unlock()
 	out := make([]ID, 0, len(m.boxes))
 	for id, b := range m.boxes {
+		if b.pooled.Load() {
+			continue
+		}
 		select {
 		case <-b.made:
 			b.mu.Lock()

@@ -86,7 +86,7 @@ var DefaultResources = Resources{CPU: 1, MemoryMB: 1024, DiskMB: 4096, PIDs: 102
 type Spec struct {
 	ID        ID
 	Image     string // name of an image, e.g. "base"
-	Hostname  string // what `hostname` says inside: made from the label, safe characters only
+	Hostname  string // what `hostname` says inside: made from the label, safe characters only; "": it gets its name later, once
 	Cwd       string
 	User      string
 	Env       map[string]string // given to every command and terminal, not to process 1

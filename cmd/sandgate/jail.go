@@ -96,6 +96,22 @@ func (d *dataDir) lastJail() (jailSettings, error) {
 	return s, s.read()
 }
 
+// samePool refuses another pool while sandboxes live: they have its addresses, and name its resolver.
+func (ps *parts) samePool(ctx context.Context, s jailSettings) error {
+	if _, err := os.Stat(ps.dir.jailFile()); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	before, err := ps.dir.lastJail()
+	if err != nil || before.Pool == s.Pool {
+		return err
+	}
+	living, err := ps.store.Sandboxes(ctx, sandbox.Filter{})
+	if err != nil || len(living) == 0 {
+		return err
+	}
+	return fmt.Errorf("--jail-pool %s: %d sandboxes were made with %s; kill them first, or keep that", s.Pool, len(living), before.Pool)
+}
+
 // keepJail leaves the settings for commands, and puts changed exceptions on record.
 func (ps *parts) keepJail(ctx context.Context, s jailSettings) error {
 	before, err := ps.dir.lastJail()

@@ -12,6 +12,7 @@ import (
 
 // bounds are the flags that say how much of this host sandboxes may take.
 type bounds struct {
+	Pool                  int     `help:"Sandboxes kept ready at most, so that creating one takes no time; they cost their memory, about 25 MiB each. 0: none." env:"SANDGATE_POOL" default:"2" placeholder:"N"`
 	MaxSandboxes          int     `help:"Sandboxes that may be alive on this installation; 0: no limit." env:"SANDGATE_MAX_SANDBOXES" default:"250" placeholder:"N"`
 	MaxWorkspaceSandboxes int     `help:"Sandboxes that may be alive in one workspace; 0: no limit." env:"SANDGATE_MAX_WORKSPACE_SANDBOXES" default:"100" placeholder:"N"`
 	MaxCPU                float64 `help:"Cores that one sandbox may have; 0: all of the host's." env:"SANDGATE_MAX_CPU" default:"0" placeholder:"CORES"`
@@ -25,6 +26,9 @@ type bounds struct {
 func (b *bounds) check() error {
 	if b.MaxSandboxes < 0 || b.MaxWorkspaceSandboxes < 0 || !(b.MaxCPU >= 0) || b.MaxMemory < 0 || b.MaxDisk < 0 || b.MaxPIDs < 0 {
 		return errors.New("the --max flags must be 0 or more")
+	}
+	if b.Pool < 0 {
+		return errors.New("--pool must be 0 or more")
 	}
 	if b.ReserveMemory < 0 || !(b.ReserveDisk >= 0 && b.ReserveDisk < 100) {
 		return errors.New("--reserve-memory must be 0 or more, and --reserve-disk from 0 to 99")

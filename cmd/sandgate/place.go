@@ -183,6 +183,9 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 			return nil, err
 		}
 		js = &last
+	} else if err := ps.samePool(e.ctx, *js); err != nil {
+		ps.close()
+		return nil, err
 	}
 	if ps.images, err = image.Open(p.Cache); err != nil {
 		ps.close()
@@ -220,6 +223,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 	}
 	so := sandbox.Options{
 		Runtime: runtime, Records: ps.store, Deadlines: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
+		Pool: sandbox.PoolOptions{Max: p.bounds.Pool, Image: "base", State: ps.imageTree},
 		OnChange: func(r sandbox.Record) {
 			if svc := told.Load(); svc != nil {
 				svc.SandboxChanged(r)
@@ -251,6 +255,15 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 	}
 	told.Store(ps.service)
 	return ps, nil
+}
+
+// imageTree names what an image is now; "" while it cannot be used.
+func (ps *parts) imageTree(name string) string {
+	img, err := ps.images.Get(name)
+	if err != nil {
+		return ""
+	}
+	return img.Digest
 }
 
 // runtime finds runsc and the agent and refuses what cannot work, saying what to do.

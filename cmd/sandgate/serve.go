@@ -239,15 +239,19 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters and ends what is idle. The function returned
-// waits for all of it.
+// background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters, ends
+// what is idle and keeps sandboxes ready. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 5)
+	done := make(chan struct{}, 6)
 	go func() {
 		defer func() { done <- struct{}{} }()
 		if c.SaveEvery > 0 {
 			ps.manager.KeepSaved(ctx, c.SaveEvery)
 		}
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.manager.KeepPool(ctx)
 	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
@@ -276,7 +280,14 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done; <-done; <-done; <-done }
+	return func() {
+		<-done
+		<-done
+		<-done
+		<-done
+		<-done
+		<-done
+	}
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

@@ -113,7 +113,7 @@ func zipBomb(s *siege, id string) {
 	for i := range 10 {
 		f, err := w.Create(fmt.Sprintf("z%d", i))
 		require.NoError(s.t, err)
-		_, err = io.Copy(f, nothing(64<<20))
+		_, err = io.Copy(f, nothing(16<<20))
 		require.NoError(s.t, err)
 	}
 	require.NoError(s.t, w.Close())
@@ -202,8 +202,11 @@ func TestALyingAgentHurtsItselfAlone(t *testing.T) {
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for _, call := range []struct{ method, path, body string }{
-		{"POST", "/commands", `{"command":"echo true","timeout":3}`}, {"GET", "/files/list?path=/work", ""}, {"GET", "/files/raw?path=/bin/bash", ""},
-		{"GET", "/ptys", ""}, {"GET", "/files/archive?path=/work", ""},
+		{"POST", "/commands", `{"command":"echo true","timeout":3}`},
+		{"GET", "/files/list?path=/work", ""},
+		{"GET", "/files/raw?path=/bin/bash", ""},
+		{"GET", "/ptys", ""},
+		{"GET", "/files/archive?path=/work", ""},
 	} {
 		wg.Go(func() {
 			code, answer, err := s.callWithin(time.Minute, call.method, "/v1/sandboxes/"+id+call.path, strings.NewReader(call.body))

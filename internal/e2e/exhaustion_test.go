@@ -241,10 +241,11 @@ func attacks() []attack {
 		// It has no size of its own: the memory's limit ends it.
 		{name: "disk fill of /dev", command: "head -c 400M /dev/zero >/dev/big; sleep 20", timeout: 25, reason: "out_of_memory", resources: map[string]any{"memory_mb": 128}},
 		{
-			name: "stdout and stderr flood", command: "yes & yes >&2", timeout: 2, survives: true,
+			name: "stdout and stderr flood", command: "(yes | head -c 40M) & (yes | head -c 40M >&2); wait; exit 3", timeout: 60, survives: true,
 			check: func(t *testing.T, e executionJSON, code int) {
 				require.Equal(t, 200, code)
-				require.True(t, e.TimedOut && e.Truncated)
+				require.True(t, e.Truncated)
+				require.Equal(t, 3, e.ExitCode, "it went on to its end")
 				require.Len(t, e.Stdout, 16<<20)
 				require.Len(t, e.Stderr, 16<<20)
 			},

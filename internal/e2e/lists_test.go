@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -124,8 +125,15 @@ print(socket.inet_ntoa(s.recv(512)[-4:]))'`)
 	patch("public")
 	check(map[string]string{"two.example": "8.8.4.4", "9.9.9.9": "9.9.9.9"})
 
-	// With the server down a command finds the same jail, pool and all, and takes it off.
+	// Sandboxes keep their pool: another one waits until they are gone.
 	s.stop(syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	said, err := host.command(ctx, "serve", "--listen", "127.0.0.1:0", "--jail-pool", "off").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(said), "1 sandboxes were made with 10.77.0.0/20")
+
+	// With the server down a command finds the same jail, pool and all, and takes it off.
 	require.Equal(t, "1 killed", host.run("sandbox", "kill", "--all"))
 	host.nothingLeft()
 	left, err := os.ReadFile(host.data + "/jail.json")

@@ -104,7 +104,7 @@ type server struct {
 func (i *installation) serve(flags ...string) *server {
 	i.t.Helper()
 	s := &server{installation: i, exited: make(chan struct{})}
-	s.cmd = i.command(context.Background(), append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
+	s.cmd = i.command(context.Background(), append([]string{"serve", "--listen", "127.0.0.1:0", "--pool", "0"}, flags...)...)
 	stdout, err := s.cmd.StdoutPipe()
 	require.NoError(i.t, err)
 	log, err := os.OpenFile(filepath.Join(i.data, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -42,8 +42,7 @@ type Sandbox struct {
 
 // CreateSandbox makes one and returns it running. Needs run.
 func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptions) (Sandbox, error) {
-	id := sandbox.NewID()
-	what := approval.Action{Kind: approval.Other, Name: "sandbox.create", SandboxID: string(id), Target: o.Label}
+	what := approval.Action{Kind: approval.Other, Name: "sandbox.create", Target: o.Label}
 	if err := s.may(ctx, a, what, auth.SandboxesRun); err != nil {
 		return Sandbox{}, err
 	}
@@ -67,6 +66,9 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := s.imageReady(o.Image); err != nil {
 		return Sandbox{}, err
 	}
+	id := s.o.Sandboxes.Choose(o.Image, o.Resources)
+	defer s.o.Sandboxes.Unchoose(id) // unless it was made
+	what.SandboxID = string(id)
 	if o.IdempotencyKey != "" {
 		if prior, found, err := s.claimCreate(ctx, a, o, id); err != nil || found {
 			return prior, err

@@ -71,6 +71,11 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	return h, err
 }
 
+// Name gives a sandbox that was made without one its host name; once only.
+func (c *Client) Name(ctx context.Context, hostname string) error {
+	return c.small(ctx, c.postJSON("/v1/name", url.Values{"name": {hostname}}, nil), maxSmall, &struct{}{})
+}
+
 // Start starts a background command; starting an id twice starts it once.
 func (c *Client) Start(ctx context.Context, spec CommandSpec) (Command, error) {
 	spec.Background = true
@@ -149,7 +154,7 @@ func (c *Client) Stdin(ctx context.Context, id string, data []byte, eof bool) er
 	if eof {
 		k.query = url.Values{"eof": {"1"}}
 	}
-	return c.small(ctx, k, maxSmall, nil)
+	return c.small(ctx, k, maxSmall, &struct{}{})
 }
 
 // Kill sends a signal ("KILL", "TERM", "INT", …) to the command's whole tree; KILL leaves nothing of it, which is so
@@ -163,7 +168,7 @@ func (c *Client) Kill(ctx context.Context, id, signal string) error {
 		return fault.Field("signal", "is not a signal's name")
 	}
 	k := call{method: http.MethodPost, path: path, query: url.Values{"signal": {signal}}, repeat: true}
-	return c.small(ctx, k, maxSmall, nil)
+	return c.small(ctx, k, maxSmall, &struct{}{})
 }
 
 // OpenPTY starts a terminal; opening an id twice opens it once.
@@ -196,5 +201,5 @@ func (c *Client) ClosePTY(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return c.small(ctx, call{method: http.MethodDelete, path: path}, maxSmall, nil)
+	return c.small(ctx, call{method: http.MethodDelete, path: path}, maxSmall, &struct{}{})
 }

@@ -61,14 +61,16 @@ func (j *Jail) adopt(id sandbox.ID, p sandbox.NetworkPolicy) (judge, error) {
 	before := *b
 	old := j.s.judgement(b)
 	b.policy, b.known, b.kept = p, true, nil
+	stale := elements{}
 	if p.Mode != sandbox.NetworkAllowList {
+		stale = j.s.answers(b, j.o.Now())
 		b.admitted = map[netip.AddrPort]time.Time{}
 	}
 	err = j.change("adoption of "+string(id), func() error {
-		if err := j.put(old, j.s.pairing(b), j.s.counter(b)); err != nil {
+		if err := j.put(old, stale, j.s.pairing(b), j.s.counter(b)); err != nil {
 			return err
 		}
-		if err := j.take(old); err != nil {
+		if err := j.take(old, stale); err != nil {
 			return err
 		}
 		return j.put(j.s.judgement(b))

@@ -174,7 +174,8 @@ func (j *Jail) dropBox(b *box) error {
 func (j *Jail) setPolicy(b *box, p sandbox.NetworkPolicy) (narrower bool, err error) {
 	before := *b
 	old, oldAnswers := j.s.judgement(b), j.s.answers(b, j.o.Now())
-	wider := b.known && b.policy.Mode == p.Mode && containsAll(p.Allow, b.policy.Allow)
+	wider := b.known && (p.Mode == sandbox.NetworkPublic || b.policy.Mode == sandbox.NetworkNone ||
+		b.policy.Mode == p.Mode && containsAll(p.Allow, b.policy.Allow))
 	b.policy, b.known = p, true
 	if !wider {
 		b.gen++ // established connections are judged again

@@ -65,8 +65,12 @@ func (j *Jail) listen(ctx context.Context, c *mdl.Conn, tables bool) {
 			}
 			return
 		}
+		poke := j.pokeHost
+		if tables {
+			poke = j.poke
+		}
 		select {
-		case j.poke <- struct{}{}:
+		case poke <- struct{}{}:
 		default:
 		}
 	}
@@ -85,7 +89,8 @@ func byOthers(m mdl.Message) bool {
 	ad.ByteOrder = binary.BigEndian
 	for ad.Next() {
 		if ad.Type() == unix.NFTA_GEN_PROC_PID {
-			return int(ad.Uint32()) != os.Getpid()
+			_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", ad.Uint32())) // it is a thread's number
+			return err != nil
 		}
 	}
 	return true
@@ -96,20 +101,27 @@ func (j *Jail) guard(ctx context.Context) {
 	tick := time.NewTicker(recheck)
 	defer tick.Stop()
 	for {
+		host := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			host = true
+		case <-j.pokeHost:
+			host = true
 		case <-j.poke:
 		}
-		if err := j.Check(ctx); err != nil && ctx.Err() == nil {
+		if err := j.look(ctx, host); err != nil && ctx.Err() == nil {
 			j.o.Log.Error("the jail could not be mended: sandboxes stay without a network", "err", err)
 		}
 	}
 }
 
 // Check compares the host with what should be there and mends it. It runs by itself; a test or an operator may call it.
-func (j *Jail) Check(ctx context.Context) error {
+func (j *Jail) Check(ctx context.Context) error { return j.look(ctx, true) }
+
+// look leaves out what takes long where there are many links, unless it is about the host's addresses.
+func (j *Jail) look(ctx context.Context, host bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -121,6 +133,9 @@ func (j *Jail) Check(ctx context.Context) error {
 	whole, err := j.intact()
 	if err != nil || !whole {
 		return errors.Join(err, j.mend())
+	}
+	if !host {
+		return nil
 	}
 	return j.followHost()
 }
@@ -253,7 +268,6 @@ func (j *Jail) followHost() error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(nets, netip.Prefix.Compare)
 	if slices.Equal(nets, j.hostNets) {
 		return nil
 	}

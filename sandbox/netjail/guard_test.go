@@ -41,7 +41,7 @@ func TestFlushByOthersOpensNothing(t *testing.T) {
 			_, pub := attach(t, j, public)
 			before := sniffers[host(t).lan].total()
 			answers := make(chan string, 2)
-			const long = 2 * time.Second
+			const long = time.Second
 			go func() { answers <- lan.ask(ask{Kind: "flood", To: lanPeer.String() + ":53", Wait: long}).Text }()
 			go func() { answers <- own.ask(ask{Kind: "flood", To: hostExtra.String() + ":53", Wait: long}).Text }()
 			flushes, worst := 0, time.Duration(0)
@@ -129,6 +129,11 @@ func TestAdoptKeepsWhatRuns(t *testing.T) {
 	require.NoError(t, again.Adopt(t.Context(), id, list))
 	require.Equal(t, seenOpen, p.tcp(publicHost, 80).Seen, "an answer lives on")
 	require.Equal(t, seenOpen, p.ask(ask{Kind: "held"}).Seen, "so do connections")
+
+	// Adopted with another policy, as if the record had changed meanwhile: the answers go.
+	require.NoError(t, again.Adopt(t.Context(), id, public))
+	require.NoError(t, again.Change(t.Context(), id, list))
+	require.Equal(t, seenRefused, p.tcp(publicHost, 80).Seen)
 
 	_, err := again.Attach(t.Context(), id, list, free)
 	require.True(t, fault.Is(err, fault.Conflict))

@@ -140,7 +140,8 @@ func TestMatrix(t *testing.T) {
 	run := func(condition string) {
 		start, before, six := time.Now(), lan.total(), lan.totalSix()+inet.totalSix()
 		heard := inet.from(netip.MustParseAddr("8.8.8.8"))
-		g := j.judgeOf(j.boxes[id])
+		var g judge
+		require.NoError(t, j.locked(func() error { g = j.judgeOf(j.boxes[id]); return nil }))
 		for _, r := range rows {
 			for proto, number := range map[string]uint8{"tcp": 6, "udp": 17} {
 				if w := r.want[proto]; g.known && (w == seenOpen || w == seenRefused) && r.what != "names" && (r.what != "platform" || proto == "tcp") {

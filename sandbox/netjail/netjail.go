@@ -107,7 +107,8 @@ type Jail struct {
 	host *netlink.Handle // in the namespace that the process was in
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-	poke chan struct{} // something on the host changed: look
+	// Somebody changed something on the host: rules, or addresses and rules of routing.
+	poke, pokeHost chan struct{}
 
 	reports *reports
 
@@ -154,7 +155,7 @@ func New(o Options) (*Jail, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	j := &Jail{
-		o: o, n: names{o.Inst}, host: host, stop: cancel, poke: make(chan struct{}, 1),
+		o: o, n: names{o.Inst}, host: host, stop: cancel, poke: make(chan struct{}, 1), pokeHost: make(chan struct{}, 1),
 		boxes: map[sandbox.ID]*box{}, half: map[sandbox.ID]bool{}, byLink: map[int]sandbox.ID{},
 		byAddr: map[netip.Addr]sandbox.ID{}, released: map[netip.Addr]time.Time{},
 	}

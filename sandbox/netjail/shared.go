@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -184,6 +185,7 @@ func (j *Jail) networksOfHost() ([]netip.Prefix, error) {
 			}
 		}
 	}
+	slices.SortFunc(out, netip.Prefix.Compare) // to see whether they changed
 	return out, nil
 }
 

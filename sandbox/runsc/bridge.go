@@ -40,7 +40,7 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if st.Sentry.stopped() || st.Gofer.stopped() {
 		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
 	}
-	if err := r.mendState(id); err != nil {
+	if err := r.mendState(id, st.Sentry); err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
 	args := append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")

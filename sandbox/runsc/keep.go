@@ -28,8 +28,9 @@ func (r *Runtime) keepState(id sandbox.ID) error {
 	return os.WriteFile(r.keptState(id), b, 0o600)
 }
 
-// mendState puts the copy in the place of a state that is torn or gone. Nothing of it changes while a sandbox runs.
-func (r *Runtime) mendState(id sandbox.ID) error {
+// mendState puts the copy in the place of a state that is torn or gone. Nothing of it changes while a sandbox runs; one that
+// is removed meanwhile must not get it back: who removes ends the sentry first and takes the state away then.
+func (r *Runtime) mendState(id sandbox.ID, sentry proc) error {
 	b, err := os.ReadFile(r.runscState(id))
 	if err == nil && json.Valid(b) {
 		return nil
@@ -46,5 +47,11 @@ func (r *Runtime) mendState(id sandbox.ID) error {
 	if err := os.WriteFile(tmp, b, 0o640); err != nil {
 		return fmt.Errorf("mend the state of runsc: %w", err)
 	}
-	return os.Rename(tmp, r.runscState(id))
+	if err := os.Rename(tmp, r.runscState(id)); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	if !sentry.alive() {
+		return errors.Join(fmt.Errorf("the sandbox has ended"), os.Remove(r.runscState(id)))
+	}
+	return nil
 }

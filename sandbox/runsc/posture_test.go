@@ -85,7 +85,6 @@ func TestPosture(t *testing.T) {
 			require.NotEqual(t, mine, theirs, "%s shares the host's %s namespace", p.name, ns)
 		}
 		require.NoError(t, r.cg.holds(r.name(id), pid))
-		require.Equal(t, "500", strings.TrimSpace(procText(t, pid, "oom_score_adj")), "%s goes before the server when the host is out of memory", p.name)
 		for _, secret := range []string{"SANDGATE", "TOKEN", "KEY"} {
 			require.NotContains(t, procText(t, pid, "environ"), secret, p.name)
 		}
@@ -96,6 +95,25 @@ func TestPosture(t *testing.T) {
 		}
 		descriptors(t, r, p.name, pid, r.dir(id))
 	}
+
+	// Every process goes before the server when the host is out of memory, and the guest's before the sandbox's own.
+	pids, err := r.cg.procs(r.name(id))
+	require.NoError(t, err)
+	guests := 0
+	for _, pid := range pids {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/oom_score_adj")
+		if err != nil {
+			continue // it has ended
+		}
+		want := "1000"
+		if pid == st.Sentry.PID || pid == st.Gofer.PID {
+			want = "500"
+		} else {
+			guests++
+		}
+		require.Equal(t, want, strings.TrimSpace(string(b)), "process %d", pid)
+	}
+	require.Positive(t, guests)
 
 	// The sentry's root holds nothing of the host.
 	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(st.Sentry.PID), "root"))

@@ -3,6 +3,7 @@ package runsc
 import (
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -28,7 +29,11 @@ var oomScore = 500
 
 // ociSpec is the sandbox's config.json. Annotations stay empty: runsc takes flags from them.
 func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
-	host := spec.Hostname
+	host, held := spec.Hostname, capabilities
+	if host == "" {
+		// To be named, which process 1 does before it starts anything, and then drops this from its bounding set too.
+		held = append(slices.Clone(capabilities), "CAP_SYS_ADMIN")
+	}
 	if !hostnamePattern.MatchString(host) {
 		host = "sandbox"
 	}
@@ -43,7 +48,7 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 			},
 			User: specs.User{UID: 0, GID: 0},
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+				Bounding: held, Effective: held, Permitted: held,
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NOFILE", Soft: 8192, Hard: 65536},

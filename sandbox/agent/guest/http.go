@@ -27,6 +27,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
 		"GET /v1/hello":                s.hello,
+		"POST /v1/name":                s.name,
 		"GET /v1/doings":               s.doings,
 		"POST /v1/commands":            s.commandStart,
 		"GET /v1/commands":             s.commandList,
