@@ -110,6 +110,10 @@ var operations = map[string]operation{
 		tag: "sandboxes", summary: "Suspend a sandbox", about: "A persistent one: memory, processes and files go to the host's disk, and any call that needs them wakes it. sandboxes:run suspends one's own, sandboxes:manage anyone's.",
 		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
+	"POST /v1/sandboxes/:id/fork": {
+		tag: "sandboxes", summary: "Fork a sandbox", about: "Another one that goes on where this one is: its files, its memory and all that runs in it. This one goes on, too.",
+		answers: ok[sandboxBody]("The new sandbox."), refusals: []int{409},
+	},
 	"POST /v1/sandboxes/:id/resume": {
 		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
 		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
