@@ -20,8 +20,10 @@ func (m *Manager) Fork(ctx context.Context, of ID, r Record, q Quota) (Record, e
 	case Suspended:
 	case Running:
 		from = SaveID(RandomID("fork"))
-		m.borrow(from)
-		defer m.giveBack(context.WithoutCancel(ctx), from)
+		if err := m.borrow(from); err != nil {
+			return Record{}, err
+		}
+		defer m.dropBorrowed(context.WithoutCancel(ctx), from)
 		if err := m.saveAs(ctx, of, from); err != nil {
 			return Record{}, err
 		}
@@ -32,29 +34,12 @@ func (m *Manager) Fork(ctx context.Context, of ID, r Record, q Quota) (Record, e
 	return m.createFrom(ctx, r, q, from)
 }
 
-// borrow keeps a save that is on no record from being taken for a leftover.
-func (m *Manager) borrow(id SaveID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.borrowed == nil {
-		m.borrowed = map[SaveID]bool{}
-	}
-	m.borrowed[id] = true
-}
-
-func (m *Manager) giveBack(ctx context.Context, id SaveID) {
+// dropBorrowed ends the short life of a fork's save.
+func (m *Manager) dropBorrowed(ctx context.Context, id SaveID) {
 	if err := m.o.Runtime.DropSave(ctx, id); err != nil {
 		m.o.Log.Error("drop a save", "save", string(id), "cause", err.Error()) // reconcile tries again
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.borrowed, id)
-}
-
-func (m *Manager) isBorrowed(id SaveID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.borrowed[id]
+	m.giveBack(id)
 }
 
 // bring does what makes the sandbox of a record run: from nothing, or from a save. It says what of it people should know.

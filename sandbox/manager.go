@@ -28,6 +28,8 @@ type Options struct {
 	OnChange func(Record) // after each change of status; must not block
 	// Deadlines are needed where sandboxes end by the clock; nil: Records, if they keep them.
 	Deadlines Deadlines
+	// Snapshots are needed where states are kept under a name; nil: Records, if they keep them.
+	Snapshots Snapshots
 }
 
 // How long things may take. Starting is 0.2 s and removing 0.1 s on a quiet machine; a full one is slower.
@@ -47,7 +49,7 @@ type Manager struct {
 	closing bool
 	rooms   rooms
 
-	borrowed map[SaveID]bool // saves of forks that are being made
+	borrowed map[SaveID]int // saves that are being made, or started from: by how many; dropping: about to go
 
 	life context.Context // ends with Close: watchers stop, sandboxes live on
 	stop context.CancelFunc
@@ -112,7 +114,10 @@ func New(o Options) (*Manager, error) {
 	if d, ok := o.Records.(Deadlines); ok && o.Deadlines == nil {
 		o.Deadlines = d
 	}
-	m := &Manager{o: o, boxes: map[ID]*box{}, pool: newPool(o.Pool)}
+	if s, ok := o.Records.(Snapshots); ok && o.Snapshots == nil {
+		o.Snapshots = s
+	}
+	m := &Manager{o: o, boxes: map[ID]*box{}, borrowed: map[SaveID]int{}, pool: newPool(o.Pool)}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -181,6 +186,11 @@ func (m *Manager) start(ctx context.Context, b *box, r Record, from SaveID) erro
 	}
 	if _, err := b.client.Hello(ctx); err != nil {
 		return fmt.Errorf("create %s: the agent does not answer: %w", r.ID, err)
+	}
+	if from != "" { // its host name is its own, but the file in it that says so is from before
+		if err := b.client.Name(ctx, hostname(r.Label, r.ID)); err != nil && ctx.Err() == nil {
+			m.o.Log.Warn("name a sandbox", "sandbox", string(r.ID), "cause", err.Error())
+		}
 	}
 	if m.o.Deadlines != nil { // the making took its time, which is not counted
 		if err := m.o.Deadlines.ExtendIdle(ctx, r.ID, m.o.Now().Add(r.Life.IdleTimeout)); err != nil {

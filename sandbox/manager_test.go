@@ -152,6 +152,7 @@ type memoryRecords struct {
 	full error // of every change of status
 
 	refuse error // of every record within a quota
+	snaps  map[sandbox.SaveID]sandbox.Snapshot
 }
 
 func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error {

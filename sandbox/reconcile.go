@@ -45,16 +45,21 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// dropUnowned takes saves off the disk whose sandbox is on no record any more.
+// dropUnowned takes saves off the disk whose sandbox or snapshot is on no record any more.
 func (m *Manager) dropUnowned(ctx context.Context, owned map[ID]bool) error {
 	saves, err := m.o.Runtime.Saves(ctx)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
-	var errs []error
+	// After the saves: a row is written before there is anything on the disk.
+	named, err := m.reconcileSnapshots(ctx)
+	if named == nil {
+		return err
+	}
+	errs := []error{err}
 	for _, s := range saves {
 		id := ID(s.ID)
-		if owned[id] || m.boxOf(id) != nil || m.isBorrowed(s.ID) {
+		if owned[id] || named[s.ID] || m.boxOf(id) != nil || m.isBorrowed(s.ID) {
 			continue
 		}
 		m.o.Log.Warn("removing a save that no record owns", "sandbox", string(id))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"text/tabwriter"
+	"time"
 
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -19,6 +20,9 @@ type bounds struct {
 	MaxMemory             int64   `help:"MiB of memory that one sandbox may have; 0: no limit." env:"SANDGATE_MAX_MEMORY" default:"8192" placeholder:"MIB"`
 	MaxDisk               int64   `help:"MiB of disk that one sandbox may have; 0: no limit." env:"SANDGATE_MAX_DISK" default:"32768" placeholder:"MIB"`
 	MaxPIDs               int64   `help:"Host tasks that one sandbox may have; 0: no limit." name:"max-pids" env:"SANDGATE_MAX_PIDS" default:"8192" placeholder:"N"`
+	MaxSnapshots          int     `help:"Snapshots that a workspace may keep; 0: no limit." env:"SANDGATE_MAX_SNAPSHOTS" default:"20" placeholder:"N"`
+	MaxSnapshotsMB        int64   `help:"MiB of disk that a workspace's snapshots may take; 0: no limit." name:"max-snapshots-mb" env:"SANDGATE_MAX_SNAPSHOTS_MB" default:"20480" placeholder:"MIB"`
+	SnapshotDays          int     `help:"Days after which a snapshot is deleted from which nothing was started; 0: never." env:"SANDGATE_SNAPSHOT_DAYS" default:"30" placeholder:"DAYS"`
 	ReserveMemory         int64   `help:"MiB of memory that must stay free on the host; below, no sandbox is created." env:"SANDGATE_RESERVE_MEMORY" default:"1024" placeholder:"MIB"`
 	ReserveDisk           float64 `help:"Per cent of the data directory's disk that must stay free; below, no sandbox is created." env:"SANDGATE_RESERVE_DISK" default:"10" placeholder:"PERCENT"`
 }
@@ -26,6 +30,9 @@ type bounds struct {
 func (b *bounds) check() error {
 	if b.MaxSandboxes < 0 || b.MaxWorkspaceSandboxes < 0 || !(b.MaxCPU >= 0) || b.MaxMemory < 0 || b.MaxDisk < 0 || b.MaxPIDs < 0 {
 		return errors.New("the --max flags must be 0 or more")
+	}
+	if b.MaxSnapshots < 0 || b.MaxSnapshotsMB < 0 || b.MaxSnapshotsMB > 1<<40 || b.SnapshotDays < 0 || b.SnapshotDays > 36500 {
+		return errors.New("--max-snapshots, --max-snapshots-mb and --snapshot-days must be 0 or more, and not absurdly many")
 	}
 	if b.Pool < 0 {
 		return errors.New("--pool must be 0 or more")
@@ -38,6 +45,12 @@ func (b *bounds) check() error {
 
 func (b *bounds) ceilings() workspace.Limits {
 	return workspace.Limits{Most: sandbox.Resources{CPU: b.MaxCPU, MemoryMB: b.MaxMemory, DiskMB: b.MaxDisk, PIDs: b.MaxPIDs}, Sandboxes: b.MaxWorkspaceSandboxes}
+}
+
+func (b *bounds) snapshots() workspace.SnapshotRules {
+	return workspace.SnapshotRules{
+		Quota: sandbox.SnapshotQuota{Count: b.MaxSnapshots, Bytes: b.MaxSnapshotsMB << 20}, Unused: time.Duration(b.SnapshotDays) * 24 * time.Hour,
+	}
 }
 
 func (b *bounds) reserve() sandbox.Reserve {

@@ -242,7 +242,7 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 // background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters, ends
 // what is idle and keeps sandboxes ready. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 6)
+	done := make(chan struct{}, 7)
 	go func() {
 		defer func() { done <- struct{}{} }()
 		if c.SaveEvery > 0 {
@@ -256,6 +256,10 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	go func() {
 		defer func() { done <- struct{}{} }()
 		ps.service.SweepIdle(ctx, idle.SystemClock())
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		ps.service.SweepSnapshots(ctx)
 	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
@@ -281,6 +285,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 		}
 	}()
 	return func() {
+		<-done
 		<-done
 		<-done
 		<-done

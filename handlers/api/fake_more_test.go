@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
@@ -58,6 +59,27 @@ func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (works
 
 func (f *fake) ForkSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
 	return record(workspace.CreateOptions{Persistent: true}), f.saw("ForkSandbox", id)
+}
+
+func aSnapshot(name string) workspace.Snapshot {
+	return workspace.Snapshot{Snapshot: sandbox.Snapshot{
+		ID: knownSnapshot, Name: name, Image: "base", SandboxID: knownID, OwnerKind: "key", OwnerName: "robot", Bytes: 7, CreatedAt: time.Unix(100, 0), UsedAt: time.Unix(100, 0),
+	}}
+}
+
+func (f *fake) TakeSnapshot(_ context.Context, _ auth.Actor, id, name string) (workspace.Snapshot, error) {
+	return aSnapshot(name), f.saw("TakeSnapshot", id)
+}
+
+func (f *fake) Snapshots(context.Context, auth.Actor) ([]workspace.Snapshot, error) {
+	return []workspace.Snapshot{aSnapshot("one")}, f.saw("Snapshots", "")
+}
+
+func (f *fake) DeleteSnapshot(_ context.Context, _ auth.Actor, id string) error {
+	if id != knownSnapshot {
+		return fault.New(fault.NotFound, "Snapshot not found")
+	}
+	return f.saw("DeleteSnapshot", "")
 }
 
 func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {

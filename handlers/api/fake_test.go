@@ -26,12 +26,13 @@ import (
 )
 
 const (
-	knownID  = "sbaaaaaaaaaaaaaaaaaaaa"
-	otherID  = "sbbbbbbbbbbbbbbbbbbbbb"
-	goneID   = "sbcccccccccccccccccccc"
-	knownCmd = "cmdaaaaaaaaaaaaaaaaaaaa"
-	knownPTY = "ptyaaaaaaaaaaaaaaaaaaaa"
-	fullKey  = "sg_abcdefgh_0123456789012345678901234567890123456789"
+	knownID       = "sbaaaaaaaaaaaaaaaaaaaa"
+	knownSnapshot = "snapaaaaaaaaaaaaaaaaaaaa"
+	otherID       = "sbbbbbbbbbbbbbbbbbbbbb"
+	goneID        = "sbcccccccccccccccccccc"
+	knownCmd      = "cmdaaaaaaaaaaaaaaaaaaaa"
+	knownPTY      = "ptyaaaaaaaaaaaaaaaaaaaa"
+	fullKey       = "sg_abcdefgh_0123456789012345678901234567890123456789"
 )
 
 // fake is a Service that keeps everything in memory and does what a test tells it to.

@@ -119,6 +119,7 @@ var samples = map[string]struct{ query, body string }{
 	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"network":{"mode":"allow-list","allow":["example.org"]},"platform_key":true,"persistent":false,"idle_timeout":60,"max_lifetime":600,"keep_while_busy":false}`},
 	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"},"network":{"mode":"none"},"idle_timeout":60,"max_lifetime":600,"keep_while_busy":true}`},
 	"PUT /v1/limits":                             {"", `{"memory_mb":2048,"sandboxes":50}`},
+	"POST /v1/sandboxes/:id/snapshots":           {"", `{"name":"with the data loaded"}`},
 	"POST /v1/sandboxes/:id/keepalive":           {"", `{"timeout":60}`},
 	"GET /v1/sandboxes/:id/metrics/history":      {"?since=2026-01-02T03:04:05Z", ""},
 	"GET /v1/sandboxes/:id/metrics/stream":       {"?interval=60", ""},
@@ -167,7 +168,7 @@ var endless = map[string]bool{
 
 // fill puts ids that the fake knows into a path.
 func fill(path string) string {
-	return strings.NewReplacer(":id", knownID, ":cmd", knownCmd, ":pty", knownPTY, ":group", "ws1", ":key", "ke1", ":role", "viewer").Replace(path)
+	return strings.NewReplacer(":id", knownID, ":cmd", knownCmd, ":pty", knownPTY, ":group", "ws1", ":key", "ke1", ":snapshot", knownSnapshot, ":role", "viewer").Replace(path)
 }
 
 // Real answers, good and bad, of every call fit the document; so do the requests.

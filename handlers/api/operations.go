@@ -114,6 +114,15 @@ var operations = map[string]operation{
 		tag: "sandboxes", summary: "Fork a sandbox", about: "Another one that goes on where this one is: its files, its memory and all that runs in it. This one goes on, too.",
 		answers: ok[sandboxBody]("The new sandbox."), refusals: []int{409},
 	},
+	"POST /v1/sandboxes/:id/snapshots": {
+		tag: "snapshots", summary: "Take a snapshot", about: "Its files, its memory and all that runs in it, kept under a name. The sandbox runs on; a suspended one is woken for it.",
+		body: of[snapshotRequest](), answers: ok[snapshotBody]("The snapshot."), refusals: []int{409},
+	},
+	"GET /v1/snapshots": {tag: "snapshots", summary: "List snapshots", about: "Of the workspace, newest first.", answers: ok[[]snapshotBody]("A bare array.")},
+	"DELETE /v1/snapshots/:snapshot": {
+		tag: "snapshots", summary: "Delete a snapshot", about: "Sandboxes that were started from it live on. sandboxes:run deletes one's own, sandboxes:manage anyone's.",
+		answers: ok[doneBody]("It is gone."), refusals: []int{409},
+	},
 	"POST /v1/sandboxes/:id/resume": {
 		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
 		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
@@ -255,10 +264,11 @@ var operations = map[string]operation{
 
 // pathParams describes what stands in a path.
 var pathParams = map[string]param{
-	"id":    {about: "Of a sandbox.", schema: huma.Schema{Type: "string", Pattern: "^sb[a-z0-9]{20}$"}},
-	"cmd":   {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
-	"pty":   {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
-	"group": {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"key":   {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"role":  {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"id":       {about: "Of a sandbox.", schema: huma.Schema{Type: "string", Pattern: "^sb[a-z0-9]{20}$"}},
+	"cmd":      {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
+	"pty":      {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
+	"snapshot": {about: "Of a snapshot.", schema: huma.Schema{Type: "string", Pattern: "^snap[a-z0-9]{20}$"}},
+	"group":    {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"key":      {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"role":     {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
 }

@@ -47,6 +47,9 @@ var allowed = map[string][5]int{
 	"PATCH /v1/sandboxes/:id":                    {403, 403, 200, 200, 404}, // likewise
 	"POST /v1/sandboxes/:id/suspend":             {403, 403, 409, 409, 404}, // likewise; this one is not persistent
 	"POST /v1/sandboxes/:id/fork":                {403, 200, 403, 403, 404},
+	"POST /v1/sandboxes/:id/snapshots":           {403, 200, 403, 403, 404},
+	"GET /v1/snapshots":                          {200, 200, 200, 200, 200},
+	"DELETE /v1/snapshots/:snapshot":             {403, 403, 200, 200, 404}, // run deletes only its own
 	"POST /v1/sandboxes/:id/resume":              {403, 200, 403, 403, 404},
 	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},
@@ -277,6 +280,11 @@ func (w *town) call(t *testing.T, r route, caller string, want int, things map[s
 	t.Helper()
 	if r.method == "DELETE" && r.path == "/v1/sandboxes/:id" && want == 200 {
 		things = map[string]string{"id": w.box(t, w.boss)}
+	}
+	if strings.Contains(r.path, ":snapshot") {
+		n, err := w.svc.TakeSnapshot(context.Background(), w.boss, things["id"], "kept")
+		require.NoError(t, err)
+		things = map[string]string{"snapshot": string(n.ID)}
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(w.tmp, "c")))
 	require.NoError(t, os.WriteFile(filepath.Join(w.tmp, "a"), []byte("hello"), 0o600))

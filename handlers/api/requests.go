@@ -20,7 +20,7 @@ type createRequest struct {
 	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`
 	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused before it is ended; 900 unless given."`
 	MaxLifetime   *int              `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, used or not; 86400 unless given."`
-	SnapshotID    *string           `json:"snapshot_id,omitempty" nullable:"true" doc:"Only null in this version."`
+	SnapshotID    *string           `json:"snapshot_id,omitempty" nullable:"true" pattern:"^snap[a-z0-9]{20}$" doc:"To start from, with all that runs in it; image, resources.disk_mb, cwd, user, env, secrets, resources and network are the snapshot's unless given, the first two always."`
 	Network       *networkRequest   `json:"network,omitempty"`
 	Approval      *approvalRequest  `json:"approval,omitempty"`
 }
@@ -52,6 +52,11 @@ type approvalRequest struct {
 	Terminal string `json:"terminal,omitempty" enum:"allow,ask,deny"`
 	Network  string `json:"network,omitempty" enum:"allow,ask,deny"`
 	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
+}
+
+// snapshotRequest is the body of POST /v1/sandboxes/{id}/snapshots.
+type snapshotRequest struct {
+	Name string `json:"name" minLength:"1" maxLength:"100" doc:"A name for people, without control characters. Several may have the same."`
 }
 
 // patchRequest is the body of PATCH /v1/sandboxes/{id}. One of them must be there; null empties label and metadata,

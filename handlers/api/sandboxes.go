@@ -31,6 +31,7 @@ type sandboxBody struct {
 	Label        *string           `json:"label"`
 	Persistent   bool              `json:"persistent"`
 	Image        string            `json:"image"`
+	Parent       *string           `json:"parent" doc:"What it was started from: the id of a snapshot, or of the sandbox that it is a fork of; null is the image alone."`
 	Owner        ownerBody         `json:"owner"`
 	ExpiresAt    *string           `json:"expires_at"`
 	Idle         idleBody          `json:"idle"`
@@ -86,7 +87,7 @@ type approvalBody struct {
 func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
-		Label: orNull(s.Label), Persistent: s.Persistent, Image: s.Image, Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
+		Label: orNull(s.Label), Persistent: s.Persistent, Image: s.Image, Parent: orNull(s.Parent), Owner: ownerBody{Kind: s.OwnerKind, Name: s.OwnerName},
 		ExpiresAt: stampOrNull(s.ExpiresAt), Idle: toIdle(s),
 		Resources: s.Resources,
 		Network:   toNetwork(s.Network),
@@ -118,6 +119,7 @@ func (s *server) createSandbox(c echo.Context) error {
 		IdleTimeout: o.seconds("idle_timeout"), MaxLifetime: o.seconds("max_lifetime"), IgnoreBusy: !o.flag("keep_while_busy", true),
 	}
 	opts.Network = o.network("network")
+	opts.SnapshotID = o.snapshot("snapshot_id")
 	opts.PlatformKey = o.flag("platform_key", false)
 	o.notYet()
 	opts.IdempotencyKey = idempotencyKey(c, o)
@@ -129,6 +131,15 @@ func (s *server) createSandbox(c echo.Context) error {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, toSandbox(sb))
+}
+
+// snapshot gives a snapshot's id; absent or null: "".
+func (o *object) snapshot(name string) string {
+	id := o.word(name, 32)
+	if id != "" && !sandbox.SaveID(id).Snapshot() || id == "" && o.has(name) {
+		o.fail(name, "is no id of a snapshot")
+	}
+	return id
 }
 
 // resources gives what is asked for; what is absent stays zero and takes the default. Ceilings are the service's.
@@ -148,9 +159,6 @@ func (o *object) resources(name string) sandbox.Resources {
 
 // notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
 func (o *object) notYet() {
-	if o.has("snapshot_id") {
-		o.fail("snapshot_id", later)
-	}
 	if n := o.nested("approval"); n != nil {
 		for _, name := range []string{"command", "write", "terminal", "network", "port"} {
 			if n.oneOf(name, "allow", "allow", "ask", "deny") != "allow" {

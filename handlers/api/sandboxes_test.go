@@ -16,7 +16,7 @@ import (
 )
 
 const oneSandbox = `{"id":"sbaaaaaaaaaaaaaaaaaaaa","status":"running","reason":null,"created_at":"2026-11-30T12:00:00.123456Z",
-	"last_activity":"2026-11-30T12:00:00.123456Z","label":"one","persistent":false,"image":"base","owner":{"kind":"key","name":"robot"},
+	"last_activity":"2026-11-30T12:00:00.123456Z","label":"one","persistent":false,"image":"base","parent":null,"owner":{"kind":"key","name":"robot"},
 	"expires_at":null,"idle":{"since":"2026-11-30T12:00:00.123456Z","alive_because":[],"action":"kill","at":null,"idle_timeout":0,"max_lifetime":null,"keep_while_busy":false},
 	"resources":{"cpu":1,"memory_mb":1024,"disk_mb":4096,"pids":1024},"network":{"mode":"none","allow":[]},
 	"approval":{"command":"allow","write":"allow","terminal":"allow","network":"allow","port":"allow"},"metadata":{}}`
@@ -48,7 +48,7 @@ func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 	b := start(t)
 	got := b.do("POST", "/v1/sandboxes", `{"label":"é","image":"base","cwd":"/srv","user":"nobody","env":{"A":"b"},"metadata":{"team":"x"},
 		"resources":{"cpu":0.5,"memory_mb":256},"network":{"mode":"allow-list","allow":["example.org:443"]},"approval":{"command":"allow"},"secrets":{"TOKEN":"hunter2"},
-		"platform_key":true,"idle_timeout":null,"max_lifetime":null,"keep_while_busy":true,"snapshot_id":null}`, "Idempotency-Key", "k1")
+		"platform_key":true,"idle_timeout":null,"max_lifetime":null,"keep_while_busy":true,"snapshot_id":"`+knownSnapshot+`"}`, "Idempotency-Key", "k1")
 	require.Equal(t, 200, got.status, got.body)
 	o := b.f.created[0]
 	assert.Equal(t, "/srv", o.Cwd)
@@ -59,6 +59,7 @@ func TestCreateTakesTheOptionsThatAreThere(t *testing.T) {
 	assert.Equal(t, "k1", o.IdempotencyKey)
 	assert.Equal(t, sandbox.NetworkPolicy{Mode: sandbox.NetworkAllowList, Allow: []string{"example.org:443"}}, o.Network)
 	assert.True(t, o.PlatformKey)
+	assert.Equal(t, knownSnapshot, o.SnapshotID)
 	assert.Equal(t, map[string]string{"TOKEN": "hunter2"}, o.Secrets)
 	assert.NotContains(t, got.body+b.log.String(), "hunter2")
 }
@@ -72,6 +73,8 @@ func TestCreateRefusesWhatItWouldIgnore(t *testing.T) {
 		`{"max_lifetime":2592001}`:                                      "max_lifetime",
 		`{"keep_while_busy":"no"}`:                                      "keep_while_busy",
 		`{"snapshot_id":"snapx"}`:                                       "snapshot_id",
+		`{"snapshot_id":""}`:                                            "snapshot_id",
+		`{"snapshot_id":"sbaaaaaaaaaaaaaaaaaaaa"}`:                      "snapshot_id",
 		`{"network":{"mode":"open"}}`:                                   "network.mode",
 		`{"network":{"allow":"a.example"}}`:                             "network.allow",
 		`{"network":{"allow":[7]}}`:                                     "network.allow",

@@ -162,7 +162,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 				continue
 			}
 			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty"), bob.has.with(unknown, "id", "cmd", "pty")
-			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24, "label": "x", "mode": "0644"}
+			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24, "label": "x", "mode": "0644", "name": "kept"}
 			code, answer := bob.rest.do(route.Method, foreign.fill(route.Path)+"?path=/work/x&name=x", only(t, body, route.Method, route.Path))
 			if code != http.StatusNotFound {
 				t.Errorf("%d: %s %s: %s", code, route.Method, route.Path, answer)
@@ -220,7 +220,7 @@ func only(t *testing.T, all map[string]any, method, path string) any {
 	fields := map[string][]string{
 		"/commands": {"command"}, "/stdin": {"data"}, "/kill": {"signal"}, "/files": {"path", "content", "encoding"},
 		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/raw": nil, "/archive": nil,
-		"/:id": {"label"}, "/suspend": nil, "/resume": nil, "/fork": nil, "/keepalive": nil, "/copy": {"source", "destination"}, "/chmod": {"path", "mode"},
+		"/:id": {"label"}, "/suspend": nil, "/resume": nil, "/fork": nil, "/snapshots": {"name"}, "/keepalive": nil, "/copy": {"source", "destination"}, "/chmod": {"path", "mode"},
 	}
 	names, known := fields[path[strings.LastIndex(path, "/"):]]
 	require.True(t, known, "%s %s: say in this test what its body is", method, path)

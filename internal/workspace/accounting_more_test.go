@@ -107,6 +107,36 @@ var watchingAccounts = map[string]account{
 			return err
 		}),
 	},
+	"TakeSnapshot": {
+		kind: change, needs: runNeeds,
+		prepare: func(t *testing.T, w *world) any { t.Helper(); return w.newSandbox(t) },
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			_, err := w.TakeSnapshot(ctx, a, id, "kept")
+			return err
+		}),
+	},
+	"Snapshots": {kind: read, needs: lookNeeds, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.Service.Snapshots(ctx, a)
+		return err
+	}},
+	"DeleteSnapshot": {
+		kind: change, needs: []auth.Permission{auth.SandboxesManage, auth.SandboxesRun},
+		prepare: func(t *testing.T, w *world) any {
+			t.Helper()
+			n, err := w.TakeSnapshot(context.Background(), w.ann, w.newSandbox(t), "kept")
+			require.NoError(t, err)
+			return string(n.ID)
+		},
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			return w.DeleteSnapshot(ctx, a, id)
+		}),
+	},
+	"SweepSnapshots": {kind: read, why: "the server itself", call: func(ctx context.Context, w *world, _ auth.Actor, _ any) error {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		w.SweepSnapshots(ctx)
+		return nil
+	}},
 	"ResumeSandbox": {
 		kind: change, needs: runNeeds,
 		prepare: func(t *testing.T, w *world) any {

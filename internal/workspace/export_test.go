@@ -33,3 +33,6 @@ func SweepOnce(s *Service, jumps *idle.Jumps, clock idle.Clock) {
 
 // CloseDenied ends the window of denials of a sandbox, as its timer does.
 func CloseDenied(s *Service, id sandbox.ID) { s.closeDenied(id, false) }
+
+// ExpireSnapshots deletes what nobody used for long.
+func ExpireSnapshots(s *Service) { s.expireSnapshots(context.Background()) }

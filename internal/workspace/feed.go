@@ -9,7 +9,7 @@ import (
 
 // Change tells that something in a workspace changed; receivers load what they show again.
 type Change struct {
-	Kind      string // "sandbox", "terminal", "people"
+	Kind      string // "sandbox", "terminal", "people", "snapshot"
 	SandboxID string
 }
 

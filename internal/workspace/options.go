@@ -30,8 +30,8 @@ var (
 	userName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
 )
 
-// check fills the defaults in and refuses what no sandbox can have, or none of this workspace.
-func (o *CreateOptions) check(bounds Limits) error {
+// check fills the defaults in and refuses what no sandbox can have, or none of this workspace beyond what it has anyway.
+func (o *CreateOptions) check(bounds Limits, have sandbox.Resources) error {
 	bad := map[string]string{}
 	if o.Image == "" {
 		o.Image = "base"
@@ -68,7 +68,7 @@ func (o *CreateOptions) check(bounds Limits) error {
 		o.MaxLifetime = idle.DefaultLifetime
 	}
 	checkLife(o.IdleTimeout, o.MaxLifetime, bad)
-	bounds.check(o.Resources, sandbox.Resources{}, bad)
+	bounds.check(o.Resources, have, bad)
 	return fieldsFault(bad)
 }
 

@@ -29,7 +29,8 @@ type CreateOptions struct {
 	MaxLifetime    time.Duration     // 0: the default
 	IgnoreBusy     bool              // keep_while_busy is off
 	Network        sandbox.NetworkPolicy
-	PlatformKey    bool // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
+	SnapshotID     string // to start from; "": the image. What is zero above is then the snapshot's
+	PlatformKey    bool   // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
 	IdempotencyKey string
 }
 
@@ -50,8 +51,14 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err != nil {
 		return Sandbox{}, err
 	}
+	var have sandbox.Resources
+	if o.SnapshotID != "" {
+		if have, err = s.fromSnapshot(ctx, a, &o); err != nil {
+			return Sandbox{}, err
+		}
+	}
 	o.Resources = bounds.withDefaults(o.Resources)
-	if err := o.check(bounds); err != nil {
+	if err := o.check(bounds, have); err != nil {
 		return Sandbox{}, err
 	}
 	if err := s.checkNetwork(&o.Network); err != nil {
@@ -63,11 +70,14 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := s.checkPlatformKey(o); err != nil {
 		return Sandbox{}, err
 	}
-	if err := s.imageReady(o.Image); err != nil {
-		return Sandbox{}, err
+	id := sandbox.NewID()
+	if o.SnapshotID == "" { // which holds the tree that it stands on
+		if err := s.imageReady(o.Image); err != nil {
+			return Sandbox{}, err
+		}
+		id = s.o.Sandboxes.Choose(o.Image, o.Resources)
+		defer s.o.Sandboxes.Unchoose(id) // unless it was made
 	}
-	id := s.o.Sandboxes.Choose(o.Image, o.Resources)
-	defer s.o.Sandboxes.Unchoose(id) // unless it was made
 	what.SandboxID = string(id)
 	if o.IdempotencyKey != "" {
 		if prior, found, err := s.claimCreate(ctx, a, o, id); err != nil || found {
@@ -89,13 +99,18 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			return "", err
 		}
 		var err error
-		made, err = s.o.Sandboxes.CreateWithin(ctx, sandbox.Record{
+		r := sandbox.Record{
 			ID: id, WorkspaceID: a.Workspace.ID, Label: o.Label, Image: o.Image,
 			OwnerKind: string(a.Kind), OwnerID: actorID(a), OwnerName: a.Name,
 			Cwd: o.Cwd, User: o.User, Env: o.Env, Metadata: o.Metadata, Resources: o.Resources, Persistent: o.Persistent,
 			Life:    sandbox.Life{IdleTimeout: o.IdleTimeout, MaxLifetime: o.MaxLifetime, KeepWhileBusy: !o.IgnoreBusy},
 			Network: o.Network,
-		}, s.quota(bounds))
+		}
+		if o.SnapshotID != "" {
+			made, err = s.o.Sandboxes.StartFrom(ctx, sandbox.SaveID(o.SnapshotID), r, s.quota(bounds))
+			return words + "; from " + o.SnapshotID, err
+		}
+		made, err = s.o.Sandboxes.CreateWithin(ctx, r, s.quota(bounds))
 		return words, err
 	})
 	if err != nil {

@@ -45,6 +45,7 @@ type Options struct {
 	// Ceilings bound every workspace, MaxSandboxes the whole installation; zero is no bound.
 	Ceilings     Limits
 	MaxSandboxes int
+	Snapshots    SnapshotRules
 	Log          *slog.Logger
 	Now          func() time.Time
 }
