@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sandgate/internal/testenv"
+)
+
+// drawing is a program whose state is in its memory: a word that it drew when it began, a number, and what it draws anew.
+const drawing = `python3 -c "
+import os, secrets, time
+word, n = secrets.token_hex(8), 0
+while True:
+    n += 1
+    open('/work/.drawn', 'w').write('%s %d %s' % (word, n, secrets.token_hex(8)))
+    os.rename('/work/.drawn', '/work/drawn')
+    time.sleep(0.05)
+"`
+
+type snapshotJSON struct {
+	ID        string
+	Name      string
+	SandboxID string `json:"sandbox_id"`
+	Bytes     int64
+	ExpiresAt string `json:"expires_at"`
+}
+
+// drawn waits for the counting program's next word, number and draw.
+func (r rest) drawn(id string) (word string, n int, draw string) {
+	r.t.Helper()
+	require.Zero(r.t, r.exec(id, "rm -f /work/drawn").ExitCode) // what was drawn before a save may still lie there
+	require.Eventually(r.t, func() bool {
+		f := strings.Fields(r.exec(id, "cat /work/drawn").Stdout)
+		if len(f) != 3 {
+			return false
+		}
+		var err error
+		word, draw = f[0], f[2]
+		n, err = strconv.Atoi(f[1])
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
+	return word, n, draw
+}
+
+// jailed requires that a sandbox reaches the world, and nothing private.
+func (r rest) jailed(when, id string) {
+	r.t.Helper()
+	out := r.exec(id, "curl -sS --max-time 10 http://1.2.3.4/")
+	require.Equal(r.t, "the world", out.Stdout, "%s: %s", when, out.Stderr)
+	for _, to := range []string{"10.1.2.3", "192.168.7.7", "172.16.0.1", "169.254.169.254", "10.213.0.1", "9.8.7.2"} {
+		out = r.exec(id, "curl -sS --max-time 10 http://"+to+"/")
+		require.Equal(r.t, 7, out.ExitCode, "%s: %s must be refused at once: %s %s", when, to, out.Stdout, out.Stderr)
+	}
+}
+
+// theWorld answers at 1.2.3.4, beyond the tests' host.
+func theWorld(t *testing.T) {
+	t.Helper()
+	w := newWorld(t)
+	w.ip("-n", w.name, "addr", "add", "1.2.3.4/32", "dev", "lo")
+	l, err := testenv.ListenWithin("/run/netns/"+w.name, "1.2.3.4:80")
+	require.NoError(t, err)
+	srv := &httptest.Server{Listener: l, Config: &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "the world")
+	})}}
+	srv.Start()
+	t.Cleanup(srv.Close)
+}
+
+// Any number starts from a snapshot, each going on where it was: the same processes with the same memory, told apart by
+// everything that should differ, and every one of them in its jail. The original notices nothing.
+func TestSnapshotsGoOnByThemselves(t *testing.T) {
+	theWorld(t)
+	host := newInstallation(t)
+	s := host.serve()
+	host.person("ann@example.org", "alpha")
+	host.person("bob@example.org", "beta")
+	api := s.rest(host.key("alpha", "sandboxes:run"))
+	stranger := s.rest(host.key("beta", "sandboxes:run"))
+	var made sandboxJSON
+	api.ok("POST", "/v1/sandboxes", map[string]any{
+		"label": "origin", "persistent": true, "secrets": map[string]string{"TOKEN": "a-secret"}, "env": map[string]string{"PLACE": "here"},
+	}, &made)
+	origin := made.ID
+	api.ok("POST", "/v1/sandboxes/"+origin+"/commands", map[string]any{"command": drawing, "background": true}, nil)
+	word, before, _ := api.drawn(origin)
+	pty := api.openPTY(origin)
+	term := api.view(origin, pty, "")
+	term.typeText("MARK=kept; " + ticking)
+	term.sees("tick 2\r\n")
+	api.jailed("before", origin)
+
+	var snap snapshotJSON
+	api.ok("POST", "/v1/sandboxes/"+origin+"/snapshots", map[string]any{"name": "with a mark"}, &snap)
+	require.Equal(t, "with a mark", snap.Name)
+	require.Equal(t, origin, snap.SandboxID)
+	require.Positive(t, snap.Bytes)
+	require.NotEmpty(t, snap.ExpiresAt)
+	require.Equal(t, "running", api.status(origin))
+	n := term.ticks()
+	term.sees(fmt.Sprintf("tick %d\r\n", n+3))
+	term.ticks()
+	api.jailed("the original, after its snapshot", origin)
+	holds, err := filepath.Glob(filepath.Join(testenv.CacheDir(), "images", "*", "*", "holds", "sg-"+host.inst()+"-"+snap.ID))
+	require.NoError(t, err)
+	require.NotEmpty(t, holds, "the image that it stands on stays")
+
+	// Nobody else's.
+	var list []snapshotJSON
+	stranger.ok("GET", "/v1/snapshots", nil, &list)
+	require.Empty(t, list)
+	code, _ := stranger.do("DELETE", "/v1/snapshots/"+snap.ID, nil)
+	require.Equal(t, http.StatusNotFound, code)
+	code, _ = stranger.do("POST", "/v1/sandboxes", map[string]any{"snapshot_id": snap.ID})
+	require.Equal(t, http.StatusUnprocessableEntity, code)
+	code, _ = api.do("POST", "/v1/sandboxes", map[string]any{"snapshot_id": snap.ID, "image": "another"})
+	require.Equal(t, http.StatusUnprocessableEntity, code)
+
+	all := []string{origin}
+	start := func(label string) string {
+		var sb struct{ ID, Status, Parent string }
+		api.ok("POST", "/v1/sandboxes", map[string]any{"label": label, "snapshot_id": snap.ID, "persistent": true}, &sb)
+		require.Equal(t, "running", sb.Status)
+		require.Equal(t, snap.ID, sb.Parent)
+		all = append(all, sb.ID)
+		return sb.ID
+	}
+	start("first")
+	s.stop(syscall.SIGKILL)
+	s = host.serve()
+	api.url = s.url
+	start("second")
+	var fork struct{ ID, Parent string }
+	api.ok("POST", "/v1/sandboxes/"+origin+"/fork", nil, &fork)
+	require.Equal(t, origin, fork.Parent)
+	all = append(all, fork.ID)
+
+	draws, names, random := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, id := range all {
+		w, count, draw := api.drawn(id)
+		require.Equal(t, word, w, "the same process, with the same memory")
+		require.Greater(t, count, before)
+		draws[draw] = true
+		name := strings.TrimSpace(api.exec(id, "hostname").Stdout)
+		names[name] = true
+		require.Equal(t, name+"\n", api.exec(id, "awk '$1 == \"127.0.1.1\" { print $2 }' /etc/hosts").Stdout, "it finds itself by its own name")
+		random[api.exec(id, "head -c 16 /dev/urandom | base64").Stdout] = true
+		require.Equal(t, "a-secret here\n", api.exec(id, "echo $TOKEN $PLACE").Stdout)
+		api.jailed("at "+name, id)
+		own := api.view(id, pty, "")
+		own.until("scrollback", func() bool { return bytes.Contains(own.snapshot, []byte("tick 2\r\n")) })
+		own.forget()
+		own.typeText("\x03")
+		own.sees("root@")
+		own.typeText("echo in-$MARK\n")
+		own.sees("in-kept\r\n")
+	}
+	require.Len(t, draws, len(all), "different random numbers")
+	require.Len(t, names, len(all), "host names of their own")
+	require.Len(t, random, len(all))
+
+	// And through a suspend.
+	api.ok("POST", "/v1/sandboxes/"+all[1]+"/suspend", nil, nil)
+	w, _, _ := api.drawn(all[1])
+	require.Equal(t, word, w)
+	api.jailed("after a resume", all[1])
+
+	// The snapshot outlives the sandbox; what was started from it outlives the snapshot.
+	api.ok("DELETE", "/v1/sandboxes/"+origin, nil, nil)
+	last := start("last")
+	api.jailed("the last", last)
+	api.ok("DELETE", "/v1/snapshots/"+snap.ID, nil, nil)
+	code, _ = api.do("DELETE", "/v1/snapshots/"+snap.ID, nil)
+	require.Equal(t, http.StatusNotFound, code)
+	w, _, _ = api.drawn(last)
+	require.Equal(t, word, w)
+	for _, id := range all {
+		api.ok("DELETE", "/v1/sandboxes/"+id, nil, nil)
+	}
+	host.noSaves()
+	host.hostFree()
+}
