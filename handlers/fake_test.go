@@ -194,6 +194,25 @@ func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (works
 	return workspace.Sandbox{}, f.note("suspend " + id)
 }
 
+func (f *fake) ForkSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return workspace.Sandbox{Record: sandbox.Record{ID: sandbox.ID(sbRunning)}}, f.note("fork " + id)
+}
+
+func (f *fake) TakeSnapshot(_ context.Context, _ auth.Actor, id, name string) (workspace.Snapshot, error) {
+	if name == "" {
+		return workspace.Snapshot{}, fault.Field("name", "must not be empty")
+	}
+	return workspace.Snapshot{}, f.note("snapshot " + id + " " + name)
+}
+
+func (f *fake) Snapshots(context.Context, auth.Actor) ([]workspace.Snapshot, error) {
+	return []workspace.Snapshot{{Snapshot: sandbox.Snapshot{ID: aSnapshot, Name: hostile, Image: "base", OwnerName: hostile, SandboxID: sandbox.ID(sbRunning), Bytes: 5e7}}}, nil
+}
+
+func (f *fake) DeleteSnapshot(_ context.Context, _ auth.Actor, id string) error {
+	return f.note("delete snapshot " + id)
+}
+
 func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
 	return workspace.Sandbox{}, f.note("resume " + id)
 }

@@ -37,6 +37,7 @@ const (
 	ws   = "/w/:slug"
 	sbs  = ws + "/sandboxes"
 	sb   = sbs + "/:id"
+	snap = ws + "/snapshots/:snapshot"
 )
 
 // routes is everything that this server answers. A test walks Echo's own list and fails on what is not here.
@@ -79,11 +80,22 @@ func (s *Server) routes() []route {
 		{method: post, path: sb + "/suspend", need: kill, action: "sandbox.suspend", run: s.sandboxSuspend},
 		{method: post, path: sb + "/resume", need: run, action: "sandbox.resume", run: s.sandboxResume},
 
+		{method: get, path: sb + "/snapshot", need: run, action: "snapshot.create", run: s.snapshotForm},
+		{method: post, path: sb + "/snapshot", need: run, action: "snapshot.create", run: s.snapshotTake},
+		{method: get, path: sb + "/fork", need: run, action: "sandbox.fork", run: s.forkForm},
+		{method: post, path: sb + "/fork", need: run, action: "sandbox.fork", run: s.fork},
 		{method: post, path: sb + "/keepalive", need: kill, action: "sandbox.keepalive", run: s.keepAlive},
 		{method: get, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimitsForm},
 		{method: post, path: sb + "/limits", need: manage, action: "sandbox.update", run: s.sandboxLimits},
 		{method: get, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkForm},
 		{method: post, path: sb + "/network", need: kill, action: "sandbox.update", run: s.networkChange},
+
+		// snapshots
+		{method: get, path: ws + "/snapshots", need: read, action: "snapshot.list", run: s.snapshotList},
+		{method: get, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStartForm},
+		{method: post, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStart},
+		{method: get, path: snap + "/delete", need: kill, action: "snapshot.delete", run: s.snapshotDeleteForm},
+		{method: post, path: snap + "/delete", need: kill, action: "snapshot.delete", run: s.snapshotDelete},
 
 		// its files
 		{method: get, path: sb + "/files", need: read, action: "file.list", run: s.filesPane},

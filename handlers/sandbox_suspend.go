@@ -28,7 +28,7 @@ func asleep(s sandbox.Status) bool {
 	return s == sandbox.Suspended || s == sandbox.Suspending || s == sandbox.Resuming
 }
 
-// passages adds the buttons that suspend and wake.
+// passages adds the buttons that suspend and wake, and make more of one.
 func (v *visit) passages(h views.SandboxHead, b workspace.Sandbox) views.SandboxHead {
 	at := v.base() + "/sandboxes/" + string(b.ID)
 	switch {
@@ -36,6 +36,9 @@ func (v *visit) passages(h views.SandboxHead, b workspace.Sandbox) views.Sandbox
 		h.SuspendURL = at + "/suspend"
 	case b.Status == sandbox.Suspended && v.actor.May(auth.SandboxesRun):
 		h.ResumeURL = at + "/resume"
+	}
+	if (b.Status == sandbox.Running || b.Status == sandbox.Suspended) && v.actor.May(auth.SandboxesRun) {
+		h.SnapshotURL, h.ForkURL = at+"/snapshot", at+"/fork"
 	}
 	return h
 }

@@ -48,6 +48,10 @@ type Sandboxes interface {
 	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	ForkSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	TakeSnapshot(ctx context.Context, a auth.Actor, id, name string) (workspace.Snapshot, error)
+	Snapshots(ctx context.Context, a auth.Actor) ([]workspace.Snapshot, error)
+	DeleteSnapshot(ctx context.Context, a auth.Actor, id string) error
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)
 	WorkspaceLimits(ctx context.Context, a auth.Actor) (workspace.WorkspaceLimits, error)

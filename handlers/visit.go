@@ -144,6 +144,8 @@ var notices = map[string]ui.Message{
 	"sessions":  {Tone: ui.Ok, Text: "Signed out everywhere else."},
 	"network":   {Tone: ui.Ok, Text: "The network is changed."},
 	"limits":    {Tone: ui.Ok, Text: "The limits are set."},
+	"snapshot":  {Tone: ui.Ok, Text: "The snapshot is taken. The sandbox runs on."},
+	"deleted":   {Tone: ui.Ok, Text: "The snapshot is deleted."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},
 }
 

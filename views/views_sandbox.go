@@ -31,6 +31,9 @@ type SandboxHead struct {
 	// Where the buttons lead that suspend and wake it; "" is no button.
 	SuspendURL string
 	ResumeURL  string
+	// … and where those lead that make more of it.
+	SnapshotURL string
+	ForkURL     string
 }
 
 // SandboxSide is limits, use and details; live.
@@ -58,6 +61,7 @@ type Detail struct {
 	Name  string
 	Value string
 	When  ui.When // instead of Value
+	URL   string  // where Value leads, or ""
 }
 
 // TerminalTab is an open terminal.
