@@ -33,7 +33,8 @@ type serveCmd struct {
 	RateLimit      float64  `help:"Calls a second that one API key may make on average, twice that in a burst; 0: no limit." env:"SANDGATE_RATE_LIMIT" default:"500" placeholder:"N"`
 	OpenCalls      int      `help:"Calls that one API key may have open at once, streams and terminals counted; 0: no limit." env:"SANDGATE_OPEN_CALLS" default:"256" placeholder:"N"`
 	bounds         `embed:""`
-	LogJSON        bool `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
+	SaveEvery      time.Duration `help:"How often persistent sandboxes are saved while they run; 0: never." env:"SANDGATE_SAVE_EVERY" default:"10m" placeholder:"DURATION"`
+	LogJSON        bool          `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
 
 // Limits of the listener. There is no write limit: terminals, event streams and large files live long.
@@ -238,10 +239,16 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute, reads the meters, ends
+// background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters, ends
 // what is idle and keeps sandboxes ready. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 5)
+	done := make(chan struct{}, 6)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		if c.SaveEvery > 0 {
+			ps.manager.KeepSaved(ctx, c.SaveEvery)
+		}
+	}()
 	go func() {
 		defer func() { done <- struct{}{} }()
 		ps.manager.KeepPool(ctx)
@@ -273,7 +280,14 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 			}
 		}
 	}()
-	return func() { <-done; <-done; <-done; <-done; <-done }
+	return func() {
+		<-done
+		<-done
+		<-done
+		<-done
+		<-done
+		<-done
+	}
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

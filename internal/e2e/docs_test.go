@@ -74,6 +74,8 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 		switch {
 		case strings.Contains(example, "-X DELETE $SANDGATE_URL/v1/sandboxes/$ID "):
 			vars["ID"] = api.create("to be killed")
+		case strings.Contains(example, "$ID/suspend"), strings.Contains(example, "$ID/resume"):
+			vars["ID"] = api.createPersistent("to sleep")
 		case strings.Contains(example, "$CMD/kill"):
 			vars["CMD"] = background()
 		}
