@@ -63,7 +63,6 @@ type machine struct {
 	jumps    idle.Jumps
 	s        idle.State
 	ended    idle.Act
-	lifeOver bool
 }
 
 func (m *machine) sweep() {
