@@ -33,6 +33,8 @@ type cli struct {
 	Sandbox   sandboxCmd   `cmd:"" help:"Sandboxes on this host; works with the server down too."`
 	Image     imageCmd     `cmd:"" help:"Root filesystems of sandboxes."`
 	Audit     auditCmd     `cmd:"" help:"The record of what happened."`
+	Backup    backupCmd    `cmd:"" help:"Write database and keys into one file, while the server runs."`
+	Restore   restoreCmd   `cmd:"" help:"Put a backup into a new data directory."`
 	Run       runCmd       `cmd:"" help:"Run a command in a sandbox over REST; exits with its code."`
 	Sh        shCmd        `cmd:"" help:"Open a terminal in a sandbox."`
 	Cp        cpCmd        `cmd:"" help:"Copy a file into or out of a sandbox."`
