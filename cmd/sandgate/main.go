@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -73,7 +74,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(n int) { exited = n; panic(exitError(n)) }),
 		kong.Configuration(kong.JSON),
-		kong.Vars{"jail_pool": netjail.DefaultPool.String()},
+		kong.Vars{
+			"jail_pool": netjail.DefaultPool.String(), "jail_connections": strconv.Itoa(netjail.DefaultLimits.Connections),
+			"jail_rate": strconv.FormatInt(netjail.DefaultLimits.BytesPerSecond>>20, 10),
+		},
 		kong.ValueFormatter(describe),
 		kong.UsageOnError(),
 	)
