@@ -37,6 +37,14 @@ type snapshotJSON struct {
 	ExpiresAt string `json:"expires_at"`
 }
 
+// snapshot takes one of a sandbox.
+func (r rest) snapshot(id string) string {
+	r.t.Helper()
+	var snap snapshotJSON
+	r.ok("POST", "/v1/sandboxes/"+id+"/snapshots", map[string]any{"name": "kept"}, &snap)
+	return snap.ID
+}
+
 // drawn waits for the counting program's next word, number and draw.
 func (r rest) drawn(id string) (word string, n int, draw string) {
 	r.t.Helper()

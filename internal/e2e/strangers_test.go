@@ -106,7 +106,7 @@ func (s *server) resident(email, workspace string) *resident {
 	r.has = belongings{
 		"slug": workspace, "id": id, "pty": r.openPTY(id), "cmd": cmd.ID,
 		"user": find(`/people/([^/"]+)/role`), "invitation": find(`/people/invitations/([^/"]+)/withdraw`), "key": find(`/keys/([^/"]+)/revoke`),
-		"image": "base",
+		"image": "base", "snapshot": r.snapshot(id),
 	}
 	return r
 }
@@ -122,6 +122,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	unknown := belongings{
 		"slug": "nowhere", "id": "sb" + strings.Repeat("0", 20), "pty": "pty" + strings.Repeat("0", 20), "cmd": "cmd" + strings.Repeat("0", 20),
 		"user": "us" + strings.Repeat("0", 20), "invitation": "iv" + strings.Repeat("0", 20), "key": "ky" + strings.Repeat("0", 20), "image": "base",
+		"snapshot": "snap" + strings.Repeat("0", 20),
 	}
 
 	t.Run("pages", func(t *testing.T) {
@@ -158,10 +159,10 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	t.Run("calls", func(t *testing.T) {
 		walked := 0
 		for _, route := range api.Routes() {
-			if !strings.Contains(route.Path, ":id") || strings.HasSuffix(route.Path, "/ws") {
+			if !strings.Contains(route.Path, ":id") && !strings.Contains(route.Path, ":snapshot") || strings.HasSuffix(route.Path, "/ws") {
 				continue
 			}
-			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty"), bob.has.with(unknown, "id", "cmd", "pty")
+			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty", "snapshot"), bob.has.with(unknown, "id", "cmd", "pty", "snapshot")
 			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24, "label": "x", "mode": "0644", "name": "kept"}
 			code, answer := bob.rest.do(route.Method, foreign.fill(route.Path)+"?path=/work/x&name=x", only(t, body, route.Method, route.Path))
 			if code != http.StatusNotFound {
@@ -199,6 +200,9 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	var c struct{ Status string }
 	ann.ok("GET", belongings(ann.has).fill("/v1/sandboxes/:id/commands/:cmd"), nil, &c)
 	require.Equal(t, "running", c.Status)
+	for _, r := range []*resident{ann, bob} {
+		r.ok("DELETE", "/v1/snapshots/"+r.has["snapshot"], nil, nil)
+	}
 }
 
 func (v *visitor) cookies() string {
