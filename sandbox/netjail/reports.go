@@ -60,7 +60,7 @@ func openReports(ctx context.Context, j *Jail) (*reports, uint16) {
 		if err == nil {
 			return r, group
 		}
-		j.o.Log.Warn("no reports about denials by this group of nflog", "group", group, "err", err)
+		j.o.Log.Warn("no reports about denials by this group of nflog", "group", group, "cause", err)
 	}
 	j.o.Log.Error("denials of the network are counted but not told: nflog does not work on this host")
 	return nil, 0

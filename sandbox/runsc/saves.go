@@ -3,7 +3,6 @@ package runsc
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -187,7 +186,7 @@ func heldBySave(rootfs string) bool {
 	return false
 }
 
-// seal makes a save whole: its files are on the disk and counted before the manifest says so.
+// sealSave makes a save whole: its files are on the disk and counted before the manifest says so.
 func sealSave(dir string, m manifest) error {
 	m.Files = map[string]int64{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -372,9 +371,5 @@ func (r *Runtime) restorable(ctx context.Context, m manifest) error {
 
 // savedConfig reads the configuration of the sandbox that was saved.
 func savedConfig(dir string, into any) error {
-	b, err := os.ReadFile(filepath.Join(dir, configName))
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, into)
+	return readJSON(filepath.Join(dir, configName), into)
 }

@@ -135,7 +135,7 @@ func (s *session) run() {
 		} else {
 			s.noticeAll("interrupted", "The connection to the sandbox is interrupted. What you type is kept and sent when it is back.")
 		}
-		slog.Debug("terminal: bridge lost", "sandbox", s.key.id, "pty", s.key.pty, "err", err)
+		slog.Debug("terminal: bridge lost", "sandbox", s.key.id, "pty", s.key.pty, "cause", err)
 		select {
 		case <-time.After(pause):
 		case <-s.ctx.Done():
