@@ -279,7 +279,7 @@ func (m *Manager) expire(ctx context.Context, r Record, reason string, may func(
 		return false, nil // somebody else ended it
 	}
 	if moved {
-		m.o.Log.Info("sandbox changed", "sandbox", string(r.ID), "from", string(Running), "to", string(Stopping), "reason", reason)
+		m.o.Log.Info("sandbox changed", "sandbox", string(r.ID), "from", string(r.Status), "to", string(Stopping), "reason", reason)
 		m.tell(ctx, r.ID)
 	}
 	return moved, err

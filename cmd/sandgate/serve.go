@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"sandgate/auth/session"
@@ -242,31 +243,17 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 // background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters, ends
 // what is idle and keeps sandboxes ready. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 6)
-	go func() {
-		defer func() { done <- struct{}{} }()
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		if c.SaveEvery > 0 {
 			ps.manager.KeepSaved(ctx, c.SaveEvery)
 		}
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		ps.manager.KeepPool(ctx)
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		ps.service.SweepIdle(ctx, idle.SystemClock())
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		ps.service.SampleMetrics(ctx)
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		c.keepImage(ctx, ps, logger)
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
+	})
+	wg.Go(func() { ps.manager.KeepPool(ctx) })
+	wg.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
+	wg.Go(func() { ps.service.SampleMetrics(ctx) })
+	wg.Go(func() { c.keepImage(ctx, ps, logger) })
+	wg.Go(func() {
 		tick := time.NewTicker(reconcilePeriod)
 		defer tick.Stop()
 		for {
@@ -279,15 +266,8 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 				}
 			}
 		}
-	}()
-	return func() {
-		<-done
-		<-done
-		<-done
-		<-done
-		<-done
-		<-done
-	}
+	})
+	return wg.Wait
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

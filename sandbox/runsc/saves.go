@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -326,26 +325,13 @@ func (r *Runtime) version(ctx context.Context) (string, error) {
 	r.versions.Lock()
 	defer r.versions.Unlock()
 	if r.said == "" {
-		said, err := runscVersion(ctx, r.o.Binary)
+		said, err := saidVersion(ctx, r.o.Binary)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("version of runsc: %w", err)
 		}
 		r.said = said
 	}
 	return r.said, nil
-}
-
-func runscVersion(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.Env = bareEnv()
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("version of runsc: %w", err)
-	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	return first, nil
 }
 
 // restorable says why a save cannot be made to run again here; nil: it can be tried.
