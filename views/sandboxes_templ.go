@@ -925,7 +925,7 @@ func (p NewSandbox) Body() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "</details><p class=\"sub\">It never reaches this host, private addresses or other sandboxes. It runs until it is killed.</p><div class=\"acts end\"><a class=\"btn\" href=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "</details><p class=\"sub\">It never reaches this host, private addresses or other sandboxes. What nothing uses for 15 minutes ends, or is suspended where it is persistent.</p><div class=\"acts end\"><a class=\"btn\" href=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -54,7 +54,7 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	c.place.bounds = &c.bounds
-	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow}
+	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow, Connections: c.JailConnections, Rate: c.JailRate}
 	if err := js.read(); err != nil {
 		return err
 	}
@@ -131,11 +131,13 @@ func (c *serveCmd) Run(e *env) error {
 	if err := c.greet(e, ps, public, listener.Addr()); err != nil {
 		return err
 	}
+	notifyReady()
 	select {
 	case err = <-failed:
 	case <-e.ctx.Done():
 		logger.Info("stopping; sandboxes live on")
 	}
+	notifyStopping()
 	ps.hub.Shutdown()
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -240,34 +242,40 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute, saves what runs, reads the meters, ends
-// what is idle and keeps sandboxes ready. The function returned waits for all of it.
+// background does what goes on beside the requests until ctx ends. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if c.SaveEvery > 0 {
-			ps.manager.KeepSaved(ctx, c.SaveEvery)
-		}
+	var all sync.WaitGroup
+	all.Go(func() { c.keepImage(ctx, ps, logger) })
+	all.Go(func() { keepReconciled(ctx, ps, logger) })
+	all.Go(func() { ps.manager.KeepPool(ctx) })
+	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
+	all.Go(func() { ps.service.SampleMetrics(ctx) })
+	if c.SaveEvery > 0 {
+		all.Go(func() { ps.manager.KeepSaved(ctx, c.SaveEvery) })
+	}
+	all.Go(func() {
+		feedWatchdog(ctx, func(ctx context.Context) error {
+			_, err := ps.service.SetupNeeded(ctx)
+			return err
+		}, logger)
 	})
-	wg.Go(func() { ps.manager.KeepPool(ctx) })
-	wg.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
-	wg.Go(func() { ps.service.SampleMetrics(ctx) })
-	wg.Go(func() { c.keepImage(ctx, ps, logger) })
-	wg.Go(func() {
-		tick := time.NewTicker(reconcilePeriod)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if err := ps.manager.Reconcile(ctx); err != nil && ctx.Err() == nil {
-					logger.Error("reconcile", "cause", err.Error())
-				}
+	return all.Wait
+}
+
+// keepReconciled compares records and host every minute.
+func keepReconciled(ctx context.Context, ps *parts, logger *slog.Logger) {
+	tick := time.NewTicker(reconcilePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := ps.manager.Reconcile(ctx); err != nil && ctx.Err() == nil {
+				logger.Error("reconcile", "cause", err.Error())
 			}
 		}
-	})
-	return wg.Wait
+	}
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandgate/internal/fault"
+	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
 )
 
@@ -117,7 +118,7 @@ func (s *session) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, ErrAsleep) {
+		if errors.Is(err, sandbox.ErrAsleep) {
 			if err = s.sleep(); err == nil {
 				lost, pause = time.Time{}, s.hub.times.retry
 				continue
