@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,22 +27,32 @@ type siege struct {
 	neighbour string
 	quiet     time.Duration // the neighbour's p95 with nobody else about
 	mark      string        // the installation's
+	errand    errand        // what the neighbour goes about
 }
+
+// errand is a command of the neighbour with what it prints, and what else somebody reads of the server each time.
+type errand struct{ command, prints, page string }
 
 func newSiege(t *testing.T) *siege {
 	t.Helper()
+	return besiege(t, errand{"echo $((6*7))", "42\n", "/sign-in"})
+}
+
+func besiege(t *testing.T, does errand) *siege {
+	t.Helper()
 	host := newInstallation(t)
-	s := &siege{server: host.serve()}
+	s := &siege{server: host.serve(), errand: does}
 	host.person("ann@example.org", "alpha")
-	s.api = s.rest(host.key("alpha", "sandboxes:run"))
+	s.api = s.rest(host.key("alpha", "sandboxes:run", "audit:read"))
 	inst, err := os.ReadFile(filepath.Join(host.data, "inst"))
 	require.NoError(t, err)
 	s.mark = string(inst)
 	s.neighbour = s.api.create("neighbour")
 	var took []time.Duration
-	for range 60 {
+	for range 40 {
 		took = append(took, s.visit())
 	}
+	require.NotContains(t, took[1:], time.Duration(0), "the neighbour goes about its errand")
 	s.quiet = p95(took[10:])
 	t.Logf("the neighbour's command, and the list: p95 %s when it is quiet", s.quiet.Round(time.Millisecond))
 	return s
@@ -50,13 +61,19 @@ func newSiege(t *testing.T) *siege {
 // visit runs a command in the neighbour and reads the list; it gives the time of the command. 0: one of them failed.
 func (s *siege) visit() time.Duration {
 	begin := time.Now()
-	code, body, err := s.call("POST", "/v1/sandboxes/"+s.neighbour+"/commands", strings.NewReader(`{"command":"echo $((6*7))"}`))
+	asked, _ := json.Marshal(map[string]any{"command": s.errand.command}) // a map of texts
+	code, body, err := s.call("POST", "/v1/sandboxes/"+s.neighbour+"/commands", bytes.NewReader(asked))
 	took := time.Since(begin)
-	if err != nil || code != 200 || !strings.Contains(string(body), `"42\n"`) {
+	var e executionJSON
+	if err != nil || code != 200 || json.Unmarshal(body, &e) != nil || e.Stdout != s.errand.prints {
+		s.t.Logf("the neighbour: %d %v %.300s", code, err, body)
 		return 0
 	}
-	if code, _, err := s.call("GET", "/v1/sandboxes", nil); err != nil || code != 200 {
-		return 0
+	for _, path := range []string{"/v1/sandboxes", s.errand.page} {
+		if code, _, err := s.call("GET", path, nil); err != nil || code != 200 {
+			s.t.Logf("%s: %d %v", path, code, err)
+			return 0
+		}
 	}
 	return took
 }
@@ -109,14 +126,17 @@ func (s *siege) watchNeighbour() (stop func() []time.Duration) {
 			}
 		}
 	})
-	return func() []time.Duration { close(over); wg.Wait(); return took }
+	stop = sync.OnceValue(func() []time.Duration { close(over); wg.Wait(); return took })
+	s.t.Cleanup(func() { _ = stop() }) // when a test failed before it
+	return stop
 }
 
 // attack is one way to exhaust something from inside. Afterwards the sandbox answers (survives) or has failed (reason); with
 // both, it is the kernel's choice.
 type attack struct {
 	name      string
-	resources map[string]any // beside 256 MiB of memory, 64 of disk and 256 tasks
+	resources map[string]any     // beside 256 MiB of memory, 64 of disk and 256 tasks
+	begin     func(t *testing.T) // just before the command
 	command   string
 	timeout   int
 	outside   func(*siege, string)                          // instead of, or after, the command: over the API
@@ -136,6 +156,9 @@ func (a attack) run(t *testing.T, s *siege) {
 	api.ok("POST", "/v1/sandboxes", map[string]any{"label": a.name, "resources": resources}, &sb)
 	before := s.rss()
 	stop := s.watchNeighbour()
+	if a.begin != nil {
+		a.begin(t)
+	}
 	if a.command != "" {
 		var e executionJSON
 		code, body := api.do("POST", "/v1/sandboxes/"+sb.ID+"/commands", map[string]any{"command": a.command, "timeout": max(a.timeout, 1)})

@@ -257,7 +257,8 @@ func (s *schema) passing() []*chain {
 	anyPort.add(then(toChain(no(whyNotListed))))
 
 	mode := s.plain(chainMode)
-	mode.add(ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), in(s.live, false, partSrc, partCMark), then(toChain(chainPass)))
+	// Whatever its state: datagrams that nobody answers are new for ever, and they are one connection.
+	mode.add(in(s.live, false, partSrc, partCMark), then(toChain(chainPass)))
 	mode.add(verdictOf(s.modes, partSrc))
 	mode.add(then(drop()))
 	return []*chain{pass, admit, none, public, anyPort, ports, list, mode}
