@@ -3,9 +3,11 @@ package netjail
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +61,60 @@ func TestUnansweredDatagramsAreOneConnection(t *testing.T) {
 	after, _ := wentOut(t)
 	t.Logf("%s, %d went out", got.Text, after-before)
 	require.Greater(t, after-before, 1000)
+}
+
+// What ended is forgotten soon: the limit of connections does not count it, and the host's table is everybody's.
+func TestEndedConnectionsAreForgotten(t *testing.T) {
+	j := open(t, Options{Inst: "thnm"})
+	id, p := attach(t, j, public)
+	mine := j.boxes[id].addr
+	tracked := func() (n int) {
+		all, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+		require.NoError(t, err)
+		for _, f := range all {
+			if from, ok := addrOf(f.Forward.SrcIP); ok && from == mine {
+				n++
+			}
+		}
+		return n
+	}
+	for range 50 {
+		require.Equal(t, seenOpen, p.tcp(publicHost, 80).Seen)
+	}
+	require.Positive(t, tracked())
+	eventually(t, "none is left", func() bool { return tracked() == 0 }) // by the host's own times it would take two minutes
+}
+
+// A flood of questions does not reach the socket that all sandboxes ask at.
+func TestQuestionsAreLimited(t *testing.T) {
+	j := open(t, Options{Inst: "thno"})
+	_, p := attach(t, j, public)
+	_, q := attach(t, j, public)
+	lc := net.ListenConfig{Control: ListenControl}
+	pc, err := lc.ListenPacket(t.Context(), "udp4", netip.AddrPortFrom(j.GatewayAddr(), 53).String())
+	require.NoError(t, err)
+	var heard atomic.Int64
+	ended := make(chan struct{})
+	t.Cleanup(func() { _ = pc.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := pc.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			heard.Add(1)
+			_, _ = pc.WriteTo(buf[:n], from)
+		}
+	}()
+	start := time.Now()
+	got := p.ask(ask{Kind: "flood", To: netip.AddrPortFrom(j.GatewayAddr(), 53).String(), Wait: 500 * time.Millisecond})
+	most := questionsPerSecond * (1 + time.Since(start).Seconds())
+	t.Logf("%s; %d heard, at most %.0f may", got.Text, heard.Load(), most)
+	require.LessOrEqual(t, float64(heard.Load()), most)
+	require.GreaterOrEqual(t, heard.Load(), int64(questionsPerSecond/2))
+	require.Equal(t, seenOpen, q.udp(j.GatewayAddr(), 53).Seen, "a neighbour is heard")
 }
 
 // datagram is a packet of IPv4 as a sandbox could put it on the wire.
@@ -206,7 +262,8 @@ for line in sys.argv[1].split():
     except socket.timeout: r = "silence"
     except OSError as e: r = "unreachable"
     print("python", line, r)`
-	const web = `for a in $1; do curl -s -g -o /dev/null --http0.9 --max-time 5 "http://$a/"; case $? in 0|52|56) r=open;; 7) r=refused;; 28) r=silence;; *) r=unreachable;; esac; echo "curl $a $r"; done`
+	const web = `a=(); for u in $1; do a+=(-o /dev/null http://$u/); done; curl -s -g --http0.9 --max-time 5 -w "%{url} %{exitcode}\n" "${a[@]}" |
+while read -r u code; do u=${u#http://}; case $code in 0|52|56) r=open;; 7) r=refused;; 28) r=silence;; *) r=unreachable;; esac; echo "curl ${u%/} $r"; done`
 	lan := sniffers[host(t).lan]
 	lan.quiet(t)
 	before := lan.total()
