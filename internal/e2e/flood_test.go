@@ -157,6 +157,7 @@ func (s *storm) floods(seconds int) []attack {
 				n := tracked(t, addressOf(t, s.siege, id))
 				t.Logf("in %.1f s it sent %d packets (%.0f/s), of which %d (%.0f/s) went out; %d connections are tracked", took, offered, float64(offered)/took, passed, float64(passed)/took, n)
 				require.Greater(t, offered, uint64(20_000), "it is a flood")
+				require.GreaterOrEqual(t, float64(passed), min(float64(offered), float64(netjail.DefaultLimits.PacketsPerSecond)*took)/2, "what is one connection may go on")
 				require.LessOrEqual(t, float64(passed), float64(netjail.DefaultLimits.PacketsPerSecond)*(took+1.5), "packets a second")
 			},
 		},
