@@ -39,14 +39,16 @@ type kind struct {
 type event struct {
 	link int
 	kind
-	at time.Time
+	at   time.Time
+	head []byte // of a datagram that is to be answered
 }
 
 // reports reads denials off the kernel.
 type reports struct {
-	log  *nflog.Nflog
-	in   chan event
-	done chan struct{}
+	log     *nflog.Nflog
+	answers *refusals
+	in      chan event
+	done    chan struct{}
 }
 
 // openReports gives no reader and the group 0 where nobody wants to hear, or the kernel cannot tell.
@@ -67,7 +69,8 @@ func openReports(ctx context.Context, j *Jail) (*reports, uint16) {
 }
 
 func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
-	l, err := nflog.Open(&nflog.Config{Group: group, Copymode: nflog.CopyPacket, Bufsize: 128, QThresh: 16, Timeout: 10})
+	// At most 10 ms after the denial, because datagrams are answered by then.
+	l, err := nflog.Open(&nflog.Config{Group: group, Copymode: nflog.CopyPacket, Bufsize: 128, QThresh: 16, Timeout: 1})
 	if err != nil {
 		return nil, fmt.Errorf("open nflog: %w", err)
 	}
@@ -91,6 +94,9 @@ func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to nflog: %w", err), l.Close())
 	}
+	if r.answers, err = openRefusals(j.o.gateway()); err != nil {
+		j.o.Log.Warn("refused datagrams are answered by the kernel alone, one a second", "err", err)
+	}
 	go func() {
 		defer close(r.done)
 		r.gather(ctx, j)
@@ -100,6 +106,7 @@ func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
 
 func (r *reports) close() error {
 	<-r.done
+	r.answers.close()
 	if err := r.log.Close(); err != nil {
 		return fmt.Errorf("close nflog: %w", err)
 	}
@@ -128,6 +135,9 @@ func read(a nflog.Attribute, now time.Time) (event, bool) {
 		e.proto = "tcp"
 		if p[9] == unix.IPPROTO_UDP {
 			e.proto = "udp"
+			if answered(e.why) {
+				e.head = append([]byte(nil), p[:min(len(p), head+8)]...)
+			}
 		}
 		if head >= 20 && len(p) >= head+4 {
 			e.port = binary.BigEndian.Uint16(p[head+2 : head+4])
@@ -160,10 +170,15 @@ func (r *reports) gather(ctx context.Context, j *Jail) {
 		case e := <-r.in:
 			j.mu.Lock()
 			id, ok := j.byLink[e.link]
+			var addr netip.Addr
+			if b := j.boxes[id]; b != nil {
+				addr = b.addr
+			}
 			j.mu.Unlock()
 			if !ok {
 				continue
 			}
+			r.answers.tell(addr, e.head)
 			e.id = id
 			k := e.kind
 			h := seen[k]
