@@ -35,12 +35,12 @@ build: bin/sandgate-agent bin/sandgate ## builds bin/sandgate and bin/sandgate-a
 
 dist: build ## makes dist/sandgate-VERSION.tar.gz, the programs with what one reads first
 	@name=sandgate-$(VERSION) && rm -rf dist/$$name && mkdir -p dist/$$name \
-	  && cp bin/sandgate bin/sandgate-agent README.md dist/$$name/ && cp -r docs dist/$$name/docs \
+	  && cp bin/sandgate bin/sandgate-agent README.md dist/sandgate.service dist/$$name/ && cp -r docs dist/$$name/docs \
 	  && tar -C dist --owner=0 --group=0 --sort=name --mtime="@$$(git log -1 --format=%ct)" -czf dist/$$name.tar.gz $$name \
 	  && (cd dist && sha256sum $$name.tar.gz >$$name.tar.gz.sha256) && rm -rf dist/$$name && ls -l dist/$$name.tar.gz
 
 clean: ## removes what was built here; the cache stays
-	rm -rf bin dist node_modules
+	rm -rf bin node_modules dist/sandgate-* dist/pictures
 	find static/dist -type f ! -name .keep -delete
 
 ## Testing it

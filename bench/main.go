@@ -41,6 +41,8 @@ var measurements = []struct {
 	{[]string{"create_warm"}, (*bench).createWarm},
 	{[]string{"exec", "exec_p99"}, (*bench).exec},
 	{[]string{"exec_32", "exec_32_p99"}, (*bench).exec32},
+	{[]string{"resume"}, (*bench).resume},
+	{[]string{"fork"}, (*bench).fork},
 	{[]string{"idle_memory"}, (*bench).idleMemory},
 	{[]string{"file_get_1g", "file_put_1g", "server_rss_growth_1g"}, (*bench).files},
 	{[]string{"audit_cost"}, (*bench).auditCost},

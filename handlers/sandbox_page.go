@@ -118,6 +118,9 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	if b.Persistent {
 		side.Details = append(side.Details, views.Detail{Name: "When idle", Value: "kept"})
 	}
+	if b.Parent != "" {
+		side.Details = append(side.Details, views.Detail{Name: "Forked from", Value: display(b.Parent)})
+	}
 	if !b.SavedAt.IsZero() {
 		side.Details = append(side.Details, views.Detail{Name: "Last saved", When: v.s.when(b.SavedAt)}, views.Detail{Name: "Save", Value: size(b.SavedBytes)})
 	}

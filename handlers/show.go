@@ -121,6 +121,9 @@ func story(r sandbox.Record) string {
 		if r.Reason == sandbox.ReasonHostRestarted {
 			return "The host was restarted while it ran. It went on from its last save: what was done after that is lost."
 		}
+		if r.Reason == sandbox.ReasonMemoryLost {
+			return "Its memory could not be brought back on this host, so it was started afresh on its files: its processes and terminals, and what was in /tmp, are lost."
+		}
 		return ""
 	case sandbox.Failed, sandbox.Stopping:
 	default:

@@ -31,7 +31,7 @@ type Deadlines interface {
 	SetLife(ctx context.Context, id ID, l Life, idleAt, expiresAt time.Time) error
 	// ExtendIdle moves a record's idle deadline forward, never back.
 	ExtendIdle(ctx context.Context, id ID, idleAt time.Time) error
-	// ExpireSandbox moves a running record to Stopping in one statement, if both deadlines are still those; false if not.
+	// ExpireSandbox moves a running or suspended record to Stopping in one statement, if both deadlines are still those; false if not.
 	ExpireSandbox(ctx context.Context, id ID, idleAt, expiresAt time.Time, reason string) (bool, error)
 	// ShiftDeadlines moves the deadlines of all that are not gone, forward or back.
 	ShiftDeadlines(ctx context.Context, by time.Duration) error
@@ -46,6 +46,7 @@ type clockwork struct {
 	uses     map[string]int // by reason
 	lastUse  time.Time
 	lastBusy time.Time // when something inside was last seen to compute
+	kept     time.Time // until when somebody asked for it
 	seen     []string  // what a look inside found, at seenAt
 	seenAt   time.Time
 	ended    bool
@@ -56,7 +57,8 @@ type Uses struct {
 	Now      []string // reasons of uses that are under way
 	Last     time.Time
 	LastBusy time.Time
-	Seen     []string // what the last look inside found
+	Kept     time.Time // until when somebody asked to keep it alive, as far as this process knows
+	Seen     []string  // what the last look inside found
 	SeenAt   time.Time
 }
 
@@ -158,7 +160,7 @@ func (m *Manager) Uses(id ID) Uses {
 	c := &b.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := Uses{Last: c.lastUse, LastBusy: c.lastBusy, Seen: c.seen, SeenAt: c.seenAt}
+	u := Uses{Last: c.lastUse, LastBusy: c.lastBusy, Kept: c.kept, Seen: c.seen, SeenAt: c.seenAt}
 	for why := range c.uses {
 		u.Now = append(u.Now, why)
 	}
@@ -176,7 +178,7 @@ func (m *Manager) ShiftUses(by time.Duration) {
 	m.mu.Unlock()
 	for _, b := range boxes {
 		b.clock.mu.Lock()
-		for _, t := range []*time.Time{&b.clock.lastUse, &b.clock.lastBusy, &b.clock.seenAt} {
+		for _, t := range []*time.Time{&b.clock.lastUse, &b.clock.lastBusy, &b.clock.kept, &b.clock.seenAt} {
 			if !t.IsZero() {
 				*t = t.Add(by)
 			}
@@ -215,7 +217,8 @@ func (m *Manager) SetLife(ctx context.Context, r Record, l Life) error {
 func (m *Manager) KeepAlive(ctx context.Context, id ID, d time.Duration) error {
 	return m.holding(id, func(c *clockwork) error {
 		c.lastUse = m.wall()
-		return m.o.Deadlines.ExtendIdle(ctx, id, c.lastUse.Add(d))
+		c.kept = c.lastUse.Add(d)
+		return m.o.Deadlines.ExtendIdle(ctx, id, c.kept)
 	})
 }
 

@@ -47,6 +47,8 @@ type Manager struct {
 	closing bool
 	rooms   rooms
 
+	borrowed map[SaveID]bool // saves of forks that are being made
+
 	life context.Context // ends with Close: watchers stop, sandboxes live on
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -123,6 +125,11 @@ func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
 
 // CreateWithin is Create, unless there are as many sandboxes as the quota allows (fault.QuotaExceeded).
 func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, error) {
+	return m.createFrom(ctx, r, q, "")
+}
+
+// createFrom is CreateWithin of a sandbox that goes on from a save; "": one that begins.
+func (m *Manager) createFrom(ctx context.Context, r Record, q Quota, from SaveID) (Record, error) {
 	r.Status, r.CreatedAt = Creating, m.o.Now()
 	r.LastActivity = r.CreatedAt
 	r.IdleAt = r.CreatedAt.Add(r.Life.IdleTimeout)
@@ -156,7 +163,7 @@ func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, 
 		return Record{}, fmt.Errorf("create %s: %w", r.ID, err)
 	}
 	m.tell(ctx, r.ID)
-	if err := m.start(ctx, b, r); err != nil {
+	if err := m.start(ctx, b, r, from); err != nil {
 		m.discard(b, err)
 		if fault.Is(err, fault.Internal) {
 			err = startFault(ctx, err)
@@ -167,13 +174,9 @@ func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, 
 }
 
 // start does the host's part of a creation and ends in Running.
-func (m *Manager) start(ctx context.Context, b *box, r Record) error {
-	spec, journal := specOf(r), m.journal(ctx, r.ID)
-	var err error
-	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
-		return err
-	}
-	if err := m.o.Runtime.Create(ctx, spec, journal); err != nil {
+func (m *Manager) start(ctx context.Context, b *box, r Record, from SaveID) error {
+	reason, err := m.bring(ctx, r, from)
+	if err != nil {
 		return err
 	}
 	if _, err := b.client.Hello(ctx); err != nil {
@@ -184,7 +187,7 @@ func (m *Manager) start(ctx context.Context, b *box, r Record) error {
 			return err
 		}
 	}
-	moved, err := m.become(ctx, r.ID, Creating, Running, "")
+	moved, err := m.become(ctx, r.ID, Creating, Running, reason)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (m *Manager) dropUnowned(ctx context.Context, owned map[ID]bool) error {
 	var errs []error
 	for _, s := range saves {
 		id := ID(s.ID)
-		if !id.Valid() || owned[id] || m.boxOf(id) != nil {
+		if owned[id] || m.boxOf(id) != nil || m.isBorrowed(s.ID) {
 			continue
 		}
 		m.o.Log.Warn("removing a save that no record owns", "sandbox", string(id))

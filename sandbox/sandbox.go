@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -57,7 +58,7 @@ const (
 )
 
 // Reasons why a sandbox is failed or stopping; Record.Reason holds one of them or "". One that was resumed from an earlier
-// save because the host was restarted says so while it runs.
+// save because the host was restarted, or on its files alone, says so while it runs.
 const (
 	ReasonOutOfMemory      = "out_of_memory"
 	ReasonTooManyProcesses = "too_many_processes"
@@ -67,6 +68,7 @@ const (
 	ReasonStartFailed      = "start_failed"
 	ReasonHostRestarted    = "host_restarted"
 	ReasonSaveLost         = "save_lost"
+	ReasonMemoryLost       = "memory_lost"
 )
 
 // Resources caps what a sandbox may take of the host.
@@ -138,10 +140,14 @@ type Runtime interface {
 	Saver
 }
 
-// SaveID names a save: the id of the sandbox whose own it is, or that of a snapshot ("snap" and 20 of a-z0-9).
+// SaveID names a save: the id of the sandbox whose own it is, that of a snapshot ("snap" and 20 of a-z0-9), or "fork" and
+// 20 of a-z0-9 for one that is used at once and dropped: it need not outlive the host.
 type SaveID string
 
-var savePattern = regexp.MustCompile(`^(sb|snap)[a-z0-9]{20}$`)
+var savePattern = regexp.MustCompile(`^(sb|snap|fork)[a-z0-9]{20}$`)
+
+// Passing reports whether a save is for use at once.
+func (id SaveID) Passing() bool { return strings.HasPrefix(string(id), "fork") }
 
 // Valid reports whether id has one of the shapes that ids of saves have.
 func (id SaveID) Valid() bool { return savePattern.MatchString(string(id)) }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -347,11 +348,8 @@ func (m *Manager) restore(ctx context.Context, r Record) (reason string, err err
 	if r, err = m.o.Records.SandboxByID(ctx, r.ID); err != nil { // its network may have been changed while it slept
 		return "", err
 	}
-	spec, journal := specOf(r), m.journal(ctx, r.ID)
-	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
-		return "", err
-	}
-	return reason, m.o.Runtime.Resume(ctx, spec, Source{Save: SaveID(r.ID)}, journal)
+	lost, err := m.bring(ctx, r, SaveID(r.ID))
+	return cmp.Or(lost, reason), err
 }
 
 // backToSleep undoes a resume.

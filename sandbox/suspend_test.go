@@ -366,3 +366,98 @@ func TestCallsGoThroughASuspendAndAResumeWithoutHarm(t *testing.T) {
 	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
 	d.empty(t)
 }
+
+func TestWhatCannotRunAgainStartsOnItsFiles(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	d.write(t, id)
+	require.NoError(t, d.Suspend(t.Context(), id))
+	d.fake.Spoil(sandbox.SaveID(id))
+	r, err := d.Resume(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, sandbox.ReasonMemoryLost, r.Reason, "people are told what was lost")
+	c, err := d.Agent(t.Context(), id)
+	require.NoError(t, err)
+	list, err := c.Commands(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	d.empty(t)
+}
+
+func TestRunningSandboxesAreSavedFromTimeToTime(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	plain := sandbox.NewID()
+	_, err := d.Create(t.Context(), sandbox.Record{ID: plain, Image: "base"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.KeepSaved(ctx, 10*time.Millisecond)
+	}()
+	require.Eventually(t, func() bool {
+		_, err := d.fake.Saved(t.Context(), sandbox.SaveID(id))
+		return err == nil
+	}, 10*time.Second, 5*time.Millisecond)
+	stop()
+	<-ended
+	require.Equal(t, sandbox.Running, d.records.status(id))
+	_, err = d.fake.Saved(t.Context(), sandbox.SaveID(plain))
+	require.Equal(t, fault.NotFound, fault.KindOf(err))
+	for _, id := range []sandbox.ID{id, plain} {
+		require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	}
+	d.empty(t)
+}
+
+func TestForksOfWhatRunsAndOfWhatSleeps(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	d.write(t, id)
+	var all []sandbox.ID
+	fork := func() {
+		one := sandbox.NewID()
+		r, err := d.Fork(t.Context(), id, sandbox.Record{ID: one, Persistent: true}, sandbox.Quota{})
+		require.NoError(t, err)
+		require.Equal(t, sandbox.Running, r.Status)
+		require.Equal(t, string(id), r.Parent)
+		require.Equal(t, "base", r.Image)
+		_, err = d.Agent(t.Context(), one)
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	fork()
+	fork()
+	d.busy(t, id)
+	saves, err := d.fake.Saves(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, saves, "what forks are made from is not kept")
+	require.NoError(t, d.Suspend(t.Context(), id))
+	fork()
+	require.Equal(t, sandbox.Suspended, d.records.status(id))
+	for _, step := range []string{"checkpoint", "keep save", "restore"} {
+		if step == "checkpoint" {
+			d.busy(t, id) // awake
+		}
+		d.fail.Store(step)
+		failed := sandbox.NewID()
+		_, err := d.Fork(t.Context(), id, sandbox.Record{ID: failed}, sandbox.Quota{})
+		require.Error(t, err, step)
+		d.fail.Store("")
+		d.busy(t, id)
+		found, err := d.fake.Found(t.Context())
+		require.NoError(t, err)
+		require.NotContains(t, found, failed)
+	}
+	d.Close()
+	require.NoError(t, d.fake.Save(t.Context(), all[0], "snapaaaaaaaaaaaaaaaaaaaa", func(string) error { return nil }))
+	d.open(t)
+	_, err = d.fake.Saved(t.Context(), "snapaaaaaaaaaaaaaaaaaaaa")
+	require.Equal(t, fault.NotFound, fault.KindOf(err), "a save that a crashed fork left goes")
+	for _, one := range append(all, id) {
+		require.NoError(t, d.Kill(t.Context(), one, sandbox.ReasonKilled))
+	}
+	d.empty(t)
+}

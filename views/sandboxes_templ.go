@@ -6,15 +6,12 @@ package views
 
 //lint:file-ignore SA4006 This context is only used if a nested component is present.
 
-import (
-	"github.com/a-h/templ"
-	templruntime "github.com/a-h/templ/runtime"
-)
+import "github.com/a-h/templ"
+import templruntime "github.com/a-h/templ/runtime"
 
 import (
-	"strconv"
-
 	"sandgate/views/ui"
+	"strconv"
 )
 
 // Page is the whole page.
@@ -928,7 +925,7 @@ func (p NewSandbox) Body() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "</details><p class=\"sub\">It never reaches this host, private addresses or other sandboxes. It runs until it is killed.</p><div class=\"acts end\"><a class=\"btn\" href=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "</details><p class=\"sub\">It never reaches this host, private addresses or other sandboxes. What nothing uses for 15 minutes ends, or is suspended where it is persistent.</p><div class=\"acts end\"><a class=\"btn\" href=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -975,7 +972,7 @@ func (p Progress) Bar() templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Var42 := []any{"notice", templ.KV("bad", p.State == "failed"), templ.KV("warn", p.State != "failed")}
+			var templ_7745c5c3_Var42 = []any{"notice", templ.KV("bad", p.State == "failed"), templ.KV("warn", p.State != "failed")}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_ElementWriter, templ_7745c5c3_Var42...)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"sandgate/auth/session"
@@ -33,7 +34,8 @@ type serveCmd struct {
 	RateLimit      float64  `help:"Calls a second that one API key may make on average, twice that in a burst; 0: no limit." env:"SANDGATE_RATE_LIMIT" default:"500" placeholder:"N"`
 	OpenCalls      int      `help:"Calls that one API key may have open at once, streams and terminals counted; 0: no limit." env:"SANDGATE_OPEN_CALLS" default:"256" placeholder:"N"`
 	bounds         `embed:""`
-	LogJSON        bool `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
+	SaveEvery      time.Duration `help:"How often persistent sandboxes are saved while they run; 0: never." env:"SANDGATE_SAVE_EVERY" default:"10m" placeholder:"DURATION"`
+	LogJSON        bool          `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
 
 // Limits of the listener. There is no write limit: terminals, event streams and large files live long.
@@ -129,11 +131,13 @@ func (c *serveCmd) Run(e *env) error {
 	if err := c.greet(e, ps, public, listener.Addr()); err != nil {
 		return err
 	}
+	notifyReady()
 	select {
 	case err = <-failed:
 	case <-e.ctx.Done():
 		logger.Info("stopping; sandboxes live on")
 	}
+	notifyStopping()
 	ps.hub.Shutdown()
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -238,42 +242,40 @@ func (c *serveCmd) handler(life context.Context, ps *parts, public *url.URL, in 
 	return web.Handler(), nil
 }
 
-// background builds the base image where it is missing, reconciles every minute, reads the meters, ends
-// what is idle and keeps sandboxes ready. The function returned waits for all of it.
+// background does what goes on beside the requests until ctx ends. The function returned waits for all of it.
 func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logger) (wait func()) {
-	done := make(chan struct{}, 5)
-	go func() {
-		defer func() { done <- struct{}{} }()
-		ps.manager.KeepPool(ctx)
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		ps.service.SweepIdle(ctx, idle.SystemClock())
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		ps.service.SampleMetrics(ctx)
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		c.keepImage(ctx, ps, logger)
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		tick := time.NewTicker(reconcilePeriod)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if err := ps.manager.Reconcile(ctx); err != nil && ctx.Err() == nil {
-					logger.Error("reconcile", "cause", err.Error())
-				}
+	var all sync.WaitGroup
+	all.Go(func() { c.keepImage(ctx, ps, logger) })
+	all.Go(func() { keepReconciled(ctx, ps, logger) })
+	all.Go(func() { ps.manager.KeepPool(ctx) })
+	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
+	all.Go(func() { ps.service.SampleMetrics(ctx) })
+	if c.SaveEvery > 0 {
+		all.Go(func() { ps.manager.KeepSaved(ctx, c.SaveEvery) })
+	}
+	all.Go(func() {
+		feedWatchdog(ctx, func(ctx context.Context) error {
+			_, err := ps.service.SetupNeeded(ctx)
+			return err
+		}, logger)
+	})
+	return all.Wait
+}
+
+// keepReconciled compares records and host every minute.
+func keepReconciled(ctx context.Context, ps *parts, logger *slog.Logger) {
+	tick := time.NewTicker(reconcilePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := ps.manager.Reconcile(ctx); err != nil && ctx.Err() == nil {
+				logger.Error("reconcile", "cause", err.Error())
 			}
 		}
-	}()
-	return func() { <-done; <-done; <-done; <-done; <-done }
+	}
 }
 
 // keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.

@@ -38,6 +38,7 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KillSandbox(ctx context.Context, a auth.Actor, id string) error
 	SuspendSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
+	ForkSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	ResumeSandbox(ctx context.Context, a auth.Actor, id string) (workspace.Sandbox, error)
 	KeepAlive(ctx context.Context, a auth.Actor, id string, d time.Duration) (workspace.Sandbox, error)
 	UpdateSandbox(ctx context.Context, a auth.Actor, id string, p workspace.SandboxPatch) (workspace.Sandbox, error)

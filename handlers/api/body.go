@@ -181,7 +181,8 @@ func checkJSON(p []byte) error {
 	}
 	var all json.RawMessage
 	if err := json.Unmarshal(p, &all); err != nil {
-		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Offset < int64(len(p)) {
+		const early = "unexpected end of JSON input"
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Error() != early {
 			return fmt.Errorf("it breaks at byte %d", syntax.Offset)
 		}
 		return errors.New("it ends too early")

@@ -56,6 +56,10 @@ func (f *fake) SuspendSandbox(_ context.Context, _ auth.Actor, id string) (works
 	return record(workspace.CreateOptions{Persistent: true}), f.saw("SuspendSandbox", id)
 }
 
+func (f *fake) ForkSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
+	return record(workspace.CreateOptions{Persistent: true}), f.saw("ForkSandbox", id)
+}
+
 func (f *fake) ResumeSandbox(_ context.Context, _ auth.Actor, id string) (workspace.Sandbox, error) {
 	return record(workspace.CreateOptions{Persistent: true}), f.saw("ResumeSandbox", id)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"sandgate/auth"
 	"sandgate/internal/fault"
 	"sandgate/sandbox/agent"
 )
@@ -298,7 +300,13 @@ func (s *server) makeDirectory(c echo.Context) error {
 }
 
 // moveFile: POST …/files/move {"source","destination"}. What is at the destination stays.
-func (s *server) moveFile(c echo.Context) error {
+func (s *server) moveFile(c echo.Context) error { return s.relocate(c, s.svc.MoveFile) }
+
+// copyFile: POST …/files/copy {"source","destination"}. What is at the destination stays.
+func (s *server) copyFile(c echo.Context) error { return s.relocate(c, s.svc.CopyFile) }
+
+// relocate is what both share.
+func (s *server) relocate(c echo.Context, do func(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error)) error {
 	o, err := readObject(c, smallBody)
 	if err != nil {
 		return err
@@ -307,7 +315,7 @@ func (s *server) moveFile(c echo.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	info, err := s.svc.MoveFile(c.Request().Context(), actor(c), c.Param("id"), source, destination)
+	info, err := do(c.Request().Context(), actor(c), c.Param("id"), source, destination)
 	if err != nil {
 		return err
 	}

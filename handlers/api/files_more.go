@@ -115,23 +115,6 @@ func queryFlag(c echo.Context, name string) (bool, error) {
 	return false, fault.Field(name, "must be true or false")
 }
 
-// copyFile: POST …/files/copy {"source","destination"}. What is at the destination stays.
-func (s *server) copyFile(c echo.Context) error {
-	o, err := readObject(c, smallBody)
-	if err != nil {
-		return err
-	}
-	source, destination := o.path("source", true), o.path("destination", true)
-	if err := o.check(); err != nil {
-		return err
-	}
-	info, err := s.svc.CopyFile(c.Request().Context(), actor(c), c.Param("id"), source, destination)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, toEntry(info))
-}
-
 var modePattern = regexp.MustCompile(`^[0-7]{3,4}$`)
 
 // chmodFile: POST …/files/chmod {"path","mode"}; the mode is octal digits, as in a listing.
@@ -163,10 +146,10 @@ func archiveFormat(c echo.Context) (string, error) {
 	switch f := c.QueryParam("format"); f {
 	case "":
 		return "tar", nil
-	case "tar", "zip":
+	case "tar", "tar.gz", "zip":
 		return f, nil
 	}
-	return "", fault.Field("format", "must be one of tar, zip")
+	return "", fault.Field("format", "must be one of tar, tar.gz, zip")
 }
 
 // unpackedBody tells what an archive became, and where.

@@ -110,6 +110,10 @@ var operations = map[string]operation{
 		tag: "sandboxes", summary: "Suspend a sandbox", about: "A persistent one: memory, processes and files go to the host's disk, and any call that needs them wakes it. sandboxes:run suspends one's own, sandboxes:manage anyone's.",
 		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
+	"POST /v1/sandboxes/:id/fork": {
+		tag: "sandboxes", summary: "Fork a sandbox", about: "Another one that goes on where this one is: its files, its memory and all that runs in it. This one goes on, too.",
+		answers: ok[sandboxBody]("The new sandbox."), refusals: []int{409},
+	},
 	"POST /v1/sandboxes/:id/resume": {
 		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
 		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
@@ -197,12 +201,12 @@ var operations = map[string]operation{
 		answers: []reply{{status: http.StatusOK, about: "The file.", json: of[entryBody](), headers: []string{"ETag"}}}, refusals: []int{400, 409, 412, 422},
 	},
 	"GET /v1/sandboxes/:id/files/archive": {
-		tag: "files", summary: "Read a directory as an archive", query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "zip")}),
+		tag: "files", summary: "Read a directory as an archive", query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "tar.gz", "zip")}),
 		answers: []reply{{status: http.StatusOK, about: "The archive.", media: octets, headers: []string{"Content-Disposition"}}}, refusals: []int{400, 409, 422},
 	},
 	"PUT /v1/sandboxes/:id/files/archive": {
-		tag: "files", summary: "Unpack an archive", about: "The body, a tar or zip, below a directory: all of it or nothing. Files that are there are replaced.",
-		query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "zip")}), media: octets,
+		tag: "files", summary: "Unpack an archive", about: "The body, a tar, tar.gz or zip, below a directory: all of it or nothing. Files that are there are replaced.",
+		query: with(pathQuery, param{name: "format", about: "tar unless given.", schema: oneOf("tar", "tar.gz", "zip")}), media: octets,
 		answers: ok[unpackedBody]("What it became."), refusals: []int{409, 413, 422},
 	},
 	"GET /v1/sandboxes/:id/files/search": {

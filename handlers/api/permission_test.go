@@ -46,6 +46,7 @@ var allowed = map[string][5]int{
 	"DELETE /v1/sandboxes/:id":                   {403, 403, 200, 200, 404}, // run kills only its own: see below
 	"PATCH /v1/sandboxes/:id":                    {403, 403, 200, 200, 404}, // likewise
 	"POST /v1/sandboxes/:id/suspend":             {403, 403, 409, 409, 404}, // likewise; this one is not persistent
+	"POST /v1/sandboxes/:id/fork":                {403, 200, 403, 403, 404},
 	"POST /v1/sandboxes/:id/resume":              {403, 200, 403, 403, 404},
 	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},

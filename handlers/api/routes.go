@@ -48,6 +48,7 @@ func (s *server) routes() []route {
 		{http.MethodDelete, one, "sandbox.kill", end, false, s.deleteSandbox},
 		{http.MethodPatch, one, "sandbox.update", end, false, s.patchSandbox},
 		{http.MethodPost, one + "/suspend", "sandbox.suspend", end, false, s.suspendSandbox},
+		{http.MethodPost, one + "/fork", "sandbox.fork", run, false, s.forkSandbox},
 		{http.MethodPost, one + "/resume", "sandbox.resume", run, false, s.resumeSandbox},
 		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},

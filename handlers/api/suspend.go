@@ -16,6 +16,9 @@ func (s *server) suspendSandbox(c echo.Context) error { return s.passage(c, s.sv
 // resumeSandbox: POST /v1/sandboxes/{id}/resume.
 func (s *server) resumeSandbox(c echo.Context) error { return s.passage(c, s.svc.ResumeSandbox) }
 
+// forkSandbox: POST /v1/sandboxes/{id}/fork.
+func (s *server) forkSandbox(c echo.Context) error { return s.passage(c, s.svc.ForkSandbox) }
+
 // passage is a call without a body that answers with the sandbox as it is then.
 func (s *server) passage(c echo.Context, do func(context.Context, auth.Actor, string) (workspace.Sandbox, error)) error {
 	sb, err := do(c.Request().Context(), actor(c), c.Param("id"))

@@ -92,6 +92,7 @@ var outside = map[string][]string{
 	"github.com/florianl/go-nflog/":    {"sandbox/netjail"},
 	"github.com/opencontainers/":       {"sandbox/runsc"},
 	"github.com/a-h/templ":             {"views", "views/ui", "handlers"},
+	"github.com/coreos/go-systemd/":    {"cmd/sandgate"},
 	"github.com/alecthomas/kong":       {"cmd/sandgate"},
 	"os/exec":                          {"sandbox/runsc", "sandbox/image", "internal/testenv", "bench"},
 	"gvisor.dev/":                      {}, // built as a program in a module of its own

@@ -74,6 +74,8 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 		switch {
 		case strings.Contains(example, "-X DELETE $SANDGATE_URL/v1/sandboxes/$ID "):
 			vars["ID"] = api.create("to be killed")
+		case strings.Contains(example, "$ID/suspend"), strings.Contains(example, "$ID/resume"):
+			vars["ID"] = api.createPersistent("to sleep")
 		case strings.Contains(example, "$CMD/kill"):
 			vars["CMD"] = background()
 		}
@@ -108,7 +110,7 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 				vars["KEY"] = made.ID
 			case strings.HasPrefix(made.ID, "snap"):
 				vars["SNAPSHOT"] = made.ID
-			case strings.HasPrefix(made.ID, "sb"):
+			case strings.HasPrefix(made.ID, "sb") && made.ID != id:
 				api.ok("DELETE", "/v1/sandboxes/"+made.ID, nil, nil)
 			}
 		}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -169,8 +171,9 @@ func TestASandboxSleepsAndWakesWithAllThatRunsInIt(t *testing.T) {
 	require.Equal(t, "big: OK\n", api.exec(id, "sha256sum -c sum").Stdout)
 	late := api.view(id, pty, "")
 	late.until("scrollback", func() bool { return bytes.Contains(late.snapshot, []byte("tick 2\r\n")) })
+	late.forget()
 	late.typeText("\x03")
-	late.sees("^C")
+	late.sees("root@")
 	late.typeText("echo still-$MARK\n")
 	late.sees("still-kept\r\n")
 
@@ -213,4 +216,166 @@ func TestSuspendRefusalsAndTimeouts(t *testing.T) {
 		api.ok("GET", one+"/commands/"+cmd.ID+"/logs", nil, &logs)
 		return logs.Stdout == "begun\ndone\n"
 	}, 10*time.Second, 50*time.Millisecond, "what it printed: %v", &logs)
+}
+
+// A sandbox that is saved while it runs shows it nowhere: no gap in a terminal or a stream, no call that fails.
+func TestNobodyNoticesASave(t *testing.T) {
+	host := newInstallation(t)
+	s := host.serve("--save-every", "400ms")
+	host.person("ann@example.org", "alpha")
+	api := s.rest(host.key("alpha", "sandboxes:run"))
+	id := api.createPersistent("saved")
+	one := "/v1/sandboxes/" + id
+	api.startCounting(id)
+	pty := api.openPTY(id)
+	term := api.view(id, pty, "")
+	term.typeText(ticking)
+	term.sees("tick 1\r\n")
+
+	req, err := http.NewRequest("POST", s.url+one+"/commands", strings.NewReader(`{"command":"i=0; while [ ! -e /work/stop ]; do echo n$i; i=$((i+1)); sleep 0.02; done; exit 7"}`))
+	require.NoError(t, err)
+	req.Header.Set("X-API-Key", api.key)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	streamed := make(chan string, 1)
+	go func() {
+		b, _ := io.ReadAll(resp.Body)
+		streamed <- string(b)
+	}()
+	manifest := filepath.Join(host.data, "checkpoints", "sg-"+host.inst()+"-"+id, "save", "manifest.json")
+	for saves, last := 0, ""; saves < 4; {
+		require.Zero(t, api.exec(id, "true").ExitCode)
+		if b, err := os.ReadFile(manifest); err == nil && string(b) != last {
+			saves, last = saves+1, string(b)
+		}
+		require.NotContains(t, term.text(), "\x07")
+	}
+	before := term.ticks()
+	term.sees(fmt.Sprintf("tick %d\r\n", before+2))
+	term.ticks()
+	require.Nil(t, term.closed)
+	require.Zero(t, api.exec(id, "touch /work/stop").ExitCode)
+	events := <-streamed
+	require.Contains(t, events, `"exit_code":7`)
+	n := 0
+	for _, m := range regexp.MustCompile(`n([0-9]+)\\n`).FindAllStringSubmatch(events, -1) {
+		require.Equal(t, strconv.Itoa(n), m[1], "a gap in the stream")
+		n++
+	}
+	require.Greater(t, n, 20)
+
+	// The host loses power: what was saved is resumed, and people are told.
+	who, saved := api.count(id)
+	s.stop(syscall.SIGKILL)
+	host.losePower(id)
+	s = host.serve()
+	api = s.rest(api.key)
+	require.Equal(t, "suspended", api.status(id))
+	again, n := api.count(id)
+	require.Equal(t, who, again)
+	require.Positive(t, n)
+	_ = saved
+	var sb sandboxJSON
+	api.ok("GET", one, nil, &sb)
+	require.Equal(t, "host_restarted", sb.Reason)
+	api.ok("DELETE", one, nil, nil)
+	host.noSaves()
+}
+
+// losePower ends a sandbox as a restart of the host does: its processes are gone, and its state is of another boot.
+func (i *installation) losePower(id string) {
+	i.t.Helper()
+	path := filepath.Join(i.data, "sandboxes", "sg-"+i.inst()+"-"+id, "state.json")
+	b, err := os.ReadFile(path)
+	require.NoError(i.t, err)
+	var st map[string]any
+	require.NoError(i.t, json.Unmarshal(b, &st))
+	for _, name := range []string{"sentry", "gofer"} {
+		pid := int(st[name].(map[string]any)["pid"].(float64))
+		require.NoError(i.t, syscall.Kill(pid, syscall.SIGKILL))
+		require.Eventually(i.t, func() bool {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || bytes.Contains(b, []byte(") Z "))
+		}, 10*time.Second, 10*time.Millisecond)
+	}
+	st["boot"] = "00000000-0000-4000-8000-000000000000"
+	b, err = json.Marshal(st)
+	require.NoError(i.t, err)
+	require.NoError(i.t, os.WriteFile(path, b, 0o600))
+}
+
+// Forks go on where the original is, which notices nothing, and are told apart by everything that should differ.
+func TestForksGoOnByThemselves(t *testing.T) {
+	host := newInstallation(t)
+	s := host.serve()
+	host.person("ann@example.org", "alpha")
+	api := s.rest(host.key("alpha", "sandboxes:run"))
+	var made sandboxJSON
+	api.ok("POST", "/v1/sandboxes", map[string]any{"label": "origin", "secrets": map[string]string{"TOKEN": "a-secret"}}, &made)
+	origin := made.ID
+	api.ok("POST", "/v1/sandboxes/"+origin+"/commands", map[string]any{
+		"command": `python3 -c "
+import secrets, time
+word = secrets.token_hex(8)
+while True:
+    open('/work/drawn', 'w').write(word + ' ' + secrets.token_hex(8))
+    time.sleep(0.05)
+"`, "background": true,
+	}, nil)
+	require.Eventually(t, func() bool { return len(strings.Fields(api.exec(origin, "cat /work/drawn").Stdout)) == 2 }, 20*time.Second, 50*time.Millisecond)
+	pty := api.openPTY(origin)
+	term := api.view(origin, pty, "")
+	term.typeText("MARK=kept; " + ticking)
+	term.sees("tick 2\r\n")
+
+	all := []string{origin}
+	for range 2 {
+		var fork sandboxJSON
+		api.ok("POST", "/v1/sandboxes/"+origin+"/fork", nil, &fork)
+		require.Equal(t, "running", fork.Status)
+		all = append(all, fork.ID)
+	}
+	n := term.ticks()
+	term.sees(fmt.Sprintf("tick %d\r\n", n+3))
+	term.ticks()
+
+	words, drawn, names, random := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, id := range all {
+		// What was drawn at the time of the fork may still lie there: each draws again.
+		require.Zero(t, api.exec(id, "rm /work/drawn").ExitCode)
+		var f []string
+		require.Eventually(t, func() bool {
+			f = strings.Fields(api.exec(id, "cat /work/drawn").Stdout)
+			return len(f) == 2
+		}, 20*time.Second, 20*time.Millisecond)
+		words[f[0]], drawn[f[1]] = true, true
+		names[api.exec(id, "hostname").Stdout] = true
+		random[api.exec(id, "head -c 16 /dev/urandom | base64; cat /proc/sys/kernel/random/uuid 2>/dev/null").Stdout] = true
+		require.Equal(t, "a-secret\n", api.exec(id, "echo $TOKEN").Stdout)
+		own := api.view(id, pty, "")
+		own.until("scrollback", func() bool { return bytes.Contains(own.snapshot, []byte("tick 2\r\n")) })
+		if id == origin {
+			own = term // who came first drives
+		}
+		own.forget()
+		own.typeText("\x03")
+		own.sees("root@")
+		own.typeText("echo in-$MARK\n")
+		own.sees("in-kept\r\n")
+	}
+	require.Len(t, words, 1, "the same process, with the same memory")
+	require.Len(t, drawn, 3, "different random numbers")
+	require.Len(t, names, 3, "host names of their own")
+	require.Len(t, random, 3)
+	for _, id := range all[1:] {
+		require.Zero(t, api.exec(id, "echo other >/work/only-here").ExitCode)
+	}
+	require.NotZero(t, api.exec(origin, "cat /work/only-here").ExitCode)
+	host.noSaves()
+	for _, id := range all {
+		api.ok("DELETE", "/v1/sandboxes/"+id, nil, nil)
+	}
+	host.hostFree()
 }

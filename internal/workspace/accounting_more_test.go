@@ -99,6 +99,14 @@ var watchingAccounts = map[string]account{
 			return err
 		}),
 	},
+	"ForkSandbox": {
+		kind: change, needs: runNeeds,
+		prepare: func(t *testing.T, w *world) any { t.Helper(); return w.newPersistent(t) },
+		call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+			_, err := w.ForkSandbox(ctx, a, id)
+			return err
+		}),
+	},
 	"ResumeSandbox": {
 		kind: change, needs: runNeeds,
 		prepare: func(t *testing.T, w *world) any {

@@ -104,7 +104,7 @@ func (s *Service) PreviewFile(ctx context.Context, a auth.Actor, id string, path
 	return fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (files.Preview, error) { return files.PreviewOf(ctx, c, p) })
 }
 
-// ArchiveFiles streams a directory as "tar" or "zip".
+// ArchiveFiles streams a directory as "tar", "tar.gz" or "zip".
 func (s *Service) ArchiveFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string) (io.ReadCloser, error) {
 	f, err := fileRead(ctx, s, a, id, path, func(c *agent.Client, p []byte) (opened, error) {
 		body, err := c.Archive(ctx, p, format)

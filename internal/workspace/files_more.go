@@ -60,7 +60,7 @@ func (s *Service) ChmodFile(ctx context.Context, a auth.Actor, id string, path [
 	})
 }
 
-// UnpackFiles unpacks an archive ("tar" or "zip") below a directory; one that is refused or breaks off changes nothing.
+// UnpackFiles unpacks an archive ("tar", "tar.gz" or "zip") below a directory; one that is refused or breaks off changes nothing.
 // size is the body's length, -1 when unknown. The record's outcome holds what was unpacked and the archive's SHA-256.
 // Needs run.
 func (s *Service) UnpackFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string, body io.Reader, size int64) (agent.Unpacked, error) {

@@ -80,7 +80,7 @@ func (s *Service) idleOf(r sandbox.Record) Idle {
 	} else if used := u.Last.Add(r.Life.IdleTimeout); !u.Last.IsZero() && used.After(out.At) {
 		out.At = used
 	}
-	if r.IdleAt.After(out.Since.Add(r.Life.IdleTimeout+time.Second)) && r.IdleAt.After(now) {
+	if u.Kept.After(now) && u.Kept.After(out.Since.Add(r.Life.IdleTimeout)) {
 		out.Because = append(out.Because, idle.Keepalive)
 	}
 	out.Because = idle.Sorted(out.Because)

@@ -303,8 +303,8 @@ func (c *Client) Unpack(ctx context.Context, path []byte, format string, body io
 	if err != nil {
 		return u, err
 	}
-	if format != "tar" && format != "zip" {
-		return u, fault.Field("format", "is tar or zip")
+	if !ArchiveFormat(format) {
+		return u, fault.Field("format", ArchiveFormats)
 	}
 	q.Set("format", format)
 	up := &upload{r: body, left: size, exact: size >= 0}
@@ -342,3 +342,9 @@ func SearchName(pattern string) string {
 	}
 	return ""
 }
+
+// ArchiveFormats says in words which formats of archives there are.
+const ArchiveFormats = "is none of tar, tar.gz and zip"
+
+// ArchiveFormat reports whether there is a format of archives of this name.
+func ArchiveFormat(name string) bool { return name == "tar" || name == "tar.gz" || name == "zip" }

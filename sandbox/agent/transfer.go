@@ -352,8 +352,8 @@ func (c *Client) Archive(ctx context.Context, path []byte, format string) (io.Re
 	if err != nil {
 		return nil, err
 	}
-	if format != "tar" && format != "zip" {
-		return nil, fault.Field("format", "is tar or zip")
+	if !ArchiveFormat(format) {
+		return nil, fault.Field("format", ArchiveFormats)
 	}
 	q.Set("format", format)
 	resp, err := c.bulkDo(ctx, call{method: http.MethodGet, path: "/v1/files/archive", query: q}, nil)

@@ -28,9 +28,6 @@ func Clean(p []byte) ([]byte, error) {
 	return []byte(path.Clean(string(p))), nil
 }
 
-// Base is the last part of a path; "/" for the root.
-func Base(p []byte) []byte { return []byte(path.Base(string(p))) }
-
 // Display makes a name or path safe to show: bytes that are no UTF-8 as \xHH, controls, bidi and other invisible
 // characters as \u{HEX}. What needs no change is returned as it is; a backslash is doubled only where something was escaped.
 func Display(name []byte) string {

@@ -58,12 +58,11 @@ func TestJumps(t *testing.T) {
 
 // machine does with a sandbox what the product does with rows and a sweep.
 type machine struct {
-	wall     time.Time
-	passed   time.Duration
-	jumps    idle.Jumps
-	s        idle.State
-	ended    idle.Act
-	lifeOver bool
+	wall   time.Time
+	passed time.Duration
+	jumps  idle.Jumps
+	s      idle.State
+	ended  idle.Act
 }
 
 func (m *machine) sweep() {

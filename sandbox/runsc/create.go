@@ -155,8 +155,8 @@ func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
 	return r.writeBundle(spec.ID, r.ociSpec(spec, img.Rootfs))
 }
 
-func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec) error {
-	args := append(r.sandboxFlags(spec), "create", "--bundle="+r.bundle(spec.ID), string(spec.ID))
+func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, more ...string) error {
+	args := append(append(r.sandboxFlags(spec), more...), "create", "--bundle="+r.bundle(spec.ID), string(spec.ID))
 	if err := r.call(ctx, createLimit, spec.ID, args...); err != nil {
 		return err
 	}
@@ -221,9 +221,9 @@ func (r *Runtime) guestsFirst(id sandbox.ID, st state) error {
 }
 
 // runStart passes the same flags as runCreate: "start" is what sets the network up, by its own flags.
-func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec) error {
+func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...string) error {
 	id := spec.ID
-	if err := r.call(ctx, startLimit, id, append(r.sandboxFlags(spec), "start", string(id))...); err != nil {
+	if err := r.call(ctx, startLimit, id, append(append(r.sandboxFlags(spec), more...), "start", string(id))...); err != nil {
 		return err
 	}
 	st, err := r.load(id)

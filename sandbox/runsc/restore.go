@@ -12,6 +12,7 @@ import (
 
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
+	"sandgate/sandbox/image"
 )
 
 // Resume implements sandbox.Saver.
@@ -23,7 +24,16 @@ func (r *Runtime) Resume(ctx context.Context, spec sandbox.Spec, from sandbox.So
 	if err != nil {
 		return err
 	}
-	if err := r.restorable(ctx, m); err != nil {
+	steps := r.restoreSteps(spec, m)
+	if from.FilesOnly {
+		if err := r.intact(m, filesName, configName); err != nil {
+			return fmt.Errorf("resume %s: %w", spec.ID, err)
+		}
+		if m.Files[filesName] == 0 {
+			return fmt.Errorf("resume %s: %w, and its files were not kept by themselves", spec.ID, sandbox.ErrUnrestorable)
+		}
+		steps = r.filesSteps(spec, m)
+	} else if err := r.restorable(ctx, m); err != nil {
 		return fmt.Errorf("resume %s: %w", spec.ID, err)
 	}
 	if _, err := os.Lstat(r.dir(spec.ID)); err == nil {
@@ -39,7 +49,7 @@ func (r *Runtime) Resume(ctx context.Context, spec sandbox.Spec, from sandbox.So
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", spec.ID, err)
 	}
-	err = take(ctx, spec.ID, r.restoreSteps(spec, m), journal)
+	err = take(ctx, spec.ID, steps, journal)
 	release()
 	if err != nil {
 		err = errors.Join(fmt.Errorf("resume %s: %w", spec.ID, err), r.leaveHost())
@@ -58,6 +68,28 @@ func (r *Runtime) restoreSteps(spec sandbox.Spec, m manifest) []hostStep {
 	}
 }
 
+// filesSteps lists what starts a sandbox afresh on the files of a save: those of a creation, with one between.
+func (r *Runtime) filesSteps(spec sandbox.Spec, m manifest) []hostStep {
+	steps := r.steps(spec, image.Image{Name: m.Image, Rootfs: m.Rootfs})
+	const flag = "--allow-rootfs-tar-annotation"
+	for i, s := range steps {
+		switch s.name {
+		case "runsc create":
+			steps[i].do = func(ctx context.Context) error { return r.runCreate(ctx, spec, flag) }
+		case "runsc start":
+			steps[i].do = func(ctx context.Context) error { return r.runStart(ctx, spec, flag) }
+		case "directories":
+			steps[i].do = func(ctx context.Context) error {
+				conf := r.ociSpec(spec, m.Rootfs)
+				// The one annotation there is, and nothing of it is a guest's or a caller's.
+				conf.Annotations = map[string]string{"dev.gvisor.tar.rootfs.upper": filepath.Join(r.whole(m.Save), filesName)}
+				return errors.Join(ctx.Err(), r.writeBundle(spec.ID, conf))
+			}
+		}
+	}
+	return steps
+}
+
 // restoreDirs makes the bundle anew from what was saved: only what belongs to the place and not to the state is of now.
 func (r *Runtime) restoreDirs(spec sandbox.Spec, m manifest) error {
 	var conf specs.Spec
@@ -68,7 +100,7 @@ func (r *Runtime) restoreDirs(spec sandbox.Spec, m manifest) error {
 		return fmt.Errorf("%w: its configuration is damaged", sandbox.ErrUnrestorable)
 	}
 	fresh := r.ociSpec(spec, conf.Root.Path)
-	conf.Hostname = fresh.Hostname
+	conf.Hostname, conf.Annotations = fresh.Hostname, fresh.Annotations
 	conf.Linux.CgroupsPath, conf.Linux.Namespaces = fresh.Linux.CgroupsPath, fresh.Linux.Namespaces
 	return r.writeBundle(spec.ID, &conf)
 }
@@ -91,7 +123,16 @@ func (r *Runtime) writeBundle(id sandbox.ID, conf *specs.Spec) error {
 
 // runRestore makes the sandbox and loads the state. It runs from then on, in the network namespace of its configuration.
 func (r *Runtime) runRestore(ctx context.Context, spec sandbox.Spec, m manifest) error {
-	args := append(r.sandboxFlags(spec), "restore", "--detach", "--bundle="+r.bundle(spec.ID),
+	var saved specs.Spec
+	if err := savedConfig(r.whole(m.Save), &saved); err != nil {
+		return err
+	}
+	flags := r.sandboxFlags(spec)
+	if len(saved.Annotations) > 0 {
+		// It began on files alone, of a place that it does not need any more: else runsc wants the same annotation again.
+		flags = append(flags, "--restore-spec-validation=ignore")
+	}
+	args := append(flags, "restore", "--detach", "--bundle="+r.bundle(spec.ID),
 		"--image-path="+filepath.Join(r.whole(m.Save), stateName), string(spec.ID))
 	if err := r.call(ctx, saveLimit, spec.ID, args...); err != nil {
 		if ctx.Err() == nil {

@@ -51,6 +51,8 @@ type Runtime struct {
 	stores sync.Map // sandbox.ID to the /proc path of its writable layer's file
 
 	bridges  bridges
+	versions sync.Mutex
+	said     string          // what runsc said of its version; "" before it was asked
 	features func() []string // of the processor
 }
 

@@ -19,6 +19,10 @@ import (
 const (
 	saveLimit   = 10 * time.Minute // of one checkpoint: it goes with the size
 	bridgeLimit = 5 * time.Second  // bridges that were closed are gone by then
+
+	// filesInPassing is up to how large a writable layer a save of a running sandbox keeps the files by themselves, too: they
+	// take 5 s a GB, in which calls wait.
+	filesInPassing = 128 << 20
 )
 
 // Save implements sandbox.Saver.
@@ -72,6 +76,12 @@ func (r *Runtime) save(ctx context.Context, id sandbox.ID, to sandbox.SaveID, st
 	}{
 		{"save directory", func() error { return r.makeNext(id, to, m, need) }},
 		{"pause", func() error { return r.pause(ctx, st, stop) }},
+		{"files", func() error {
+			if to.Passing() || !stop && to == r.ownSave(id) && m.Disk > filesInPassing {
+				return nil
+			}
+			return r.saveFiles(ctx, id, to)
+		}},
 		{"checkpoint", func() error { return r.checkpoint(ctx, id, to) }},
 		{"keep save", func() error { return r.finish(to, m) }},
 	} {
@@ -126,7 +136,7 @@ func (r *Runtime) describe(ctx context.Context, st state, to sandbox.SaveID) (m 
 	}
 	m = manifest{Save: to, Sandbox: st.ID, At: time.Now().UTC(), Rootfs: conf.Root.Path, CPU: r.features()}
 	m.Image = filepath.Base(filepath.Dir(filepath.Dir(m.Rootfs)))
-	if m.Runsc, err = runscVersion(ctx, r.o.Binary); err != nil {
+	if m.Runsc, err = r.version(ctx); err != nil {
 		return m, 0, err
 	}
 	u, err := r.cg.usage(r.name(st.ID))
@@ -134,7 +144,7 @@ func (r *Runtime) describe(ctx context.Context, st state, to sandbox.SaveID) (m 
 		return m, 0, err
 	}
 	m.Memory, m.Disk = u.MemoryBytes, max(0, r.filestoreBytes(st))
-	return m, m.Memory + m.Disk, nil
+	return m, m.Memory + 2*m.Disk, nil // the files are kept twice: in the state, and by themselves
 }
 
 func (r *Runtime) makeNext(id sandbox.ID, to sandbox.SaveID, m manifest, need int64) error {
@@ -169,6 +179,12 @@ func (r *Runtime) makeNext(id sandbox.ID, to sandbox.SaveID, m manifest, need in
 func (r *Runtime) checkpoint(ctx context.Context, id sandbox.ID, to sandbox.SaveID) error {
 	return r.callDetached(ctx, saveLimit, id,
 		append(r.flags(), "checkpoint", "--leave-running", "--image-path="+filepath.Join(r.next(to), stateName), string(id))...)
+}
+
+// saveFiles keeps what the sandbox changed in its image as a tar of its own: it can be used where the state cannot.
+func (r *Runtime) saveFiles(ctx context.Context, id sandbox.ID, to sandbox.SaveID) error {
+	return r.callDetached(ctx, saveLimit, id,
+		append(r.flags(), "tar", "rootfs-upper", "--file="+filepath.Join(r.next(to), filesName), string(id))...)
 }
 
 func (r *Runtime) finish(to sandbox.SaveID, m manifest) error {

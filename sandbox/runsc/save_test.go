@@ -107,6 +107,8 @@ func TestWhatCannotBeRestoredIsToldApart(t *testing.T) {
 	r := open(t, o)
 	dropSaves(t, r)
 	id := start(t, r, small)
+	_, err := inside(t.Context(), r, id, "mkdir -p /work/deep; echo kept >/work/deep/file; chown 1234:99 /work/deep/file; ln -s file /work/deep/link; rm /etc/debian_version; echo gone >/tmp/lost")
+	require.NoError(t, err)
 	require.NoError(t, r.Suspend(t.Context(), id, quiet))
 	whole := r.whole(sandbox.SaveID(id))
 	refused := func(why string) {
@@ -141,6 +143,22 @@ func TestWhatCannotBeRestoredIsToldApart(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(state, b, 0o600))
 	refused("runsc restore")
+
+	// Its files alone can be used all the same, and what goes on from there is suspended like any other.
+	files := sandbox.Source{Save: sandbox.SaveID(id), FilesOnly: true}
+	require.NoError(t, r.Resume(t.Context(), smallSpec(id), files, quiet))
+	look := func() {
+		out, err := inside(t.Context(), r, id, "cat /work/deep/link; stat -c %u:%g /work/deep/file; ls /etc/debian_version /tmp/lost 2>/dev/null; true")
+		require.NoError(t, err)
+		require.Equal(t, "kept\n1234:99\n", out)
+	}
+	look()
+	require.NoError(t, r.Suspend(t.Context(), id, quiet))
+	require.NoError(t, r.Resume(t.Context(), smallSpec(id), own(id), quiet))
+	look()
+	require.NoError(t, r.Suspend(t.Context(), id, quiet))
+	require.NoError(t, os.Truncate(filepath.Join(whole, filesName), 10))
+	require.ErrorContains(t, r.Resume(t.Context(), smallSpec(id), files, quiet), "damaged")
 }
 
 // A disk that fills up while a save is written costs the save, not the sandbox; nor does it cost the save before.

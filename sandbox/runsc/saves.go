@@ -47,6 +47,7 @@ const (
 	stateName    = "state"         // directory: what runsc wrote
 	manifestName = "manifest.json" // what we know of it; last to be written
 	configName   = "config.json"   // of the sandbox that was saved
+	filesName    = "files.tar"     // what it changed in its image, for when the state cannot be used
 )
 
 // manifest is what is needed to judge a save and to restore from it.
@@ -197,7 +198,7 @@ func sealSave(dir string, m manifest) error {
 		if err != nil {
 			return err
 		}
-		m.Files[rel], err = syncFile(path)
+		m.Files[rel], err = syncFile(path, !m.Save.Passing())
 		return err
 	})
 	if err != nil {
@@ -211,15 +212,15 @@ func sealSave(dir string, m manifest) error {
 		return err
 	}
 	for _, path := range []string{filepath.Join(dir, manifestName), filepath.Join(dir, stateName), dir} {
-		if _, err := syncFile(path); err != nil {
+		if _, err := syncFile(path, !m.Save.Passing()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// syncFile waits until a file or directory is on the disk and gives its size.
-func syncFile(path string) (int64, error) {
+// syncFile gives the size of a file or directory, if asked once it is on the disk.
+func syncFile(path string, wait bool) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -228,6 +229,9 @@ func syncFile(path string) (int64, error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return 0, err
+	}
+	if !wait {
+		return fi.Size(), nil
 	}
 	return fi.Size(), f.Sync()
 }
@@ -249,13 +253,16 @@ func (r *Runtime) keep(id sandbox.SaveID) error {
 	if err != nil {
 		return err
 	}
-	_, err = syncFile(r.saveDir(id))
+	_, err = syncFile(r.saveDir(id), !id.Passing())
 	return err
 }
 
 // intact compares the files of a save with what its manifest says; a cut one must not be started.
-func (r *Runtime) intact(m manifest) error {
+func (r *Runtime) intact(m manifest, names ...string) error {
 	for name, size := range m.Files {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
 		fi, err := os.Lstat(filepath.Join(r.whole(m.Save), name))
 		if err != nil || !fi.Mode().IsRegular() || fi.Size() != size {
 			return fmt.Errorf("%s is damaged or missing", name)
@@ -314,7 +321,21 @@ var cpuFeatures = sync.OnceValue(func() []string {
 	return nil
 })
 
-// runscVersion is the first line of runsc --version; a save of another is not restored.
+// version is the first line of runsc --version; a save of another is not restored. It is asked once: a program that is
+// replaced under a running server is not looked for.
+func (r *Runtime) version(ctx context.Context) (string, error) {
+	r.versions.Lock()
+	defer r.versions.Unlock()
+	if r.said == "" {
+		said, err := runscVersion(ctx, r.o.Binary)
+		if err != nil {
+			return "", err
+		}
+		r.said = said
+	}
+	return r.said, nil
+}
+
 func runscVersion(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionLimit)
 	defer cancel()
@@ -330,7 +351,7 @@ func runscVersion(ctx context.Context, path string) (string, error) {
 
 // restorable says why a save cannot be made to run again here; nil: it can be tried.
 func (r *Runtime) restorable(ctx context.Context, m manifest) error {
-	version, err := runscVersion(ctx, r.o.Binary)
+	version, err := r.version(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"compress/flate"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -33,6 +34,14 @@ type packer interface {
 
 // archive packs the tree at root into w.
 func (s *Server) archive(ctx context.Context, w io.Writer, root, format string) error {
+	finish := func() error { return nil }
+	if format == "tar.gz" {
+		gz, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		w, finish = gz, gz.Close
+	}
 	var p packer = &tarPacker{tar.NewWriter(w), s}
 	if format == "zip" {
 		zw := zip.NewWriter(w)
@@ -55,7 +64,10 @@ func (s *Server) archive(ctx context.Context, w io.Writer, root, format string) 
 			return err
 		}
 	}
-	return p.close()
+	if err := p.close(); err != nil {
+		return err
+	}
+	return finish()
 }
 
 type packing struct {

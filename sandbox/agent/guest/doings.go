@@ -25,14 +25,11 @@ func (s *Server) doings(w http.ResponseWriter, _ *http.Request) error {
 	}
 	s.mu.Unlock()
 	for _, c := range commands {
-		c.mu.Lock()
-		running, background := c.exit == nil, c.spec.Background
-		c.mu.Unlock()
 		switch {
-		case !running:
-		case background && len(d.Background) < agent.MaxDoings:
+		case !c.running():
+		case c.spec.Background && len(d.Background) < agent.MaxDoings:
 			d.Background = append(d.Background, c.id)
-		case running:
+		default:
 			d.Foreground++
 		}
 	}
@@ -50,4 +47,10 @@ func (s *Server) doings(w http.ResponseWriter, _ *http.Request) error {
 	}
 	slices.Sort(d.Background)
 	return ok(w, d)
+}
+
+func (c *command) running() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.exit == nil
 }

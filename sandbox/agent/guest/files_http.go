@@ -16,11 +16,7 @@ import (
 // maxSynthetic is how much of a procfs file is read: all of it at once, since its size is not true.
 const maxSynthetic = 1 << 20
 
-func (s *Server) fileStat(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileStat(w http.ResponseWriter, r *http.Request, p string) error {
 	info, err := s.stat(p)
 	if err != nil {
 		return err
@@ -28,11 +24,7 @@ func (s *Server) fileStat(w http.ResponseWriter, r *http.Request) error {
 	return ok(w, info)
 }
 
-func (s *Server) fileList(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileList(w http.ResponseWriter, r *http.Request, p string) error {
 	q := r.URL.Query()
 	limit, err1 := strconv.Atoi(q.Get("limit"))
 	depth, err2 := strconv.Atoi(q.Get("depth"))
@@ -46,11 +38,7 @@ func (s *Server) fileList(w http.ResponseWriter, r *http.Request) error {
 	return ok(w, l)
 }
 
-func (s *Server) fileRead(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileRead(w http.ResponseWriter, r *http.Request, p string) error {
 	from, err := offset(r, "offset", 0)
 	if err != nil {
 		return err
@@ -156,11 +144,7 @@ func (s *Server) fileWritten(r *http.Request) (agent.FileInfo, error) {
 	})
 }
 
-func (s *Server) fileMkdir(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileMkdir(w http.ResponseWriter, r *http.Request, p string) error {
 	info, err := s.mkdir(p)
 	if err != nil {
 		return err
@@ -184,25 +168,17 @@ func (s *Server) fileMove(w http.ResponseWriter, r *http.Request) error {
 	return ok(w, info)
 }
 
-func (s *Server) fileDelete(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileDelete(w http.ResponseWriter, r *http.Request, p string) error {
 	if err := s.delete(p, r.URL.Query().Get("recursive") == "1"); err != nil {
 		return err
 	}
 	return ok(w, struct{}{})
 }
 
-func (s *Server) fileArchive(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileArchive(w http.ResponseWriter, r *http.Request, p string) error {
 	format := r.URL.Query().Get("format")
-	if format != "tar" && format != "zip" {
-		return fault.Field("format", "is tar or zip")
+	if !agent.ArchiveFormat(format) {
+		return fault.Field("format", agent.ArchiveFormats)
 	}
 	fi, err := os.Stat(p)
 	if err != nil {

@@ -14,11 +14,7 @@ import (
 	"sandgate/sandbox/agent"
 )
 
-func (s *Server) fileSearch(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileSearch(w http.ResponseWriter, r *http.Request, p string) error {
 	q := r.URL.Query()
 	name, err1 := base64.RawURLEncoding.DecodeString(q.Get("name_b64"))
 	content, err2 := base64.RawURLEncoding.DecodeString(q.Get("content_b64"))
@@ -38,11 +34,7 @@ func (s *Server) fileSearch(w http.ResponseWriter, r *http.Request) error {
 	return ok(w, page)
 }
 
-func (s *Server) fileWatch(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileWatch(w http.ResponseWriter, r *http.Request, p string) error {
 	select {
 	case s.watchers <- struct{}{}:
 		defer func() { <-s.watchers }()
@@ -56,7 +48,7 @@ func (s *Server) fileWatch(w http.ResponseWriter, r *http.Request) error {
 		}
 		return fw.flush()
 	}
-	err = s.watchFiles(r.Context(), p, r.URL.Query().Get("recursive") == "1", tell, fw.ping)
+	err := s.watchFiles(r.Context(), p, r.URL.Query().Get("recursive") == "1", tell, fw.ping)
 	if fw.bytes == 0 {
 		return err
 	}
@@ -154,11 +146,7 @@ func (s *Server) copy(ctx context.Context, source, destination string) (agent.Fi
 	return s.stat(destination)
 }
 
-func (s *Server) fileChmod(w http.ResponseWriter, r *http.Request) error {
-	p, err := pathOf(r, "path")
-	if err != nil {
-		return err
-	}
+func (s *Server) fileChmod(w http.ResponseWriter, r *http.Request, p string) error {
 	mode, err := strconv.ParseUint(r.URL.Query().Get("mode"), 8, 12)
 	if err != nil {
 		return fault.Field("mode", "is not an octal mode")

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -237,6 +238,16 @@ func tarOf(t *testing.T, entries ...entry) []byte {
 	return b.Bytes()
 }
 
+func gzipOf(t *testing.T, p []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(p)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
 func zipOf(t *testing.T, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -261,7 +272,7 @@ func TestUnpack(t *testing.T) {
 	client, work := newAgent(t)
 	ctx := within(t, 20*time.Second)
 	entries := []entry{{name: "d/f", text: "one"}, {name: "d/e/g", text: "two"}, {name: "d/l", link: "e/g", kind: tar.TypeSymlink}}
-	for format, archive := range map[string][]byte{"tar": tarOf(t, entries...), "zip": zipOf(t, entries...)} {
+	for format, archive := range map[string][]byte{"tar": tarOf(t, entries...), "tar.gz": gzipOf(t, tarOf(t, entries...)), "zip": zipOf(t, entries...)} {
 		for _, size := range []int64{int64(len(archive)), -1} {
 			dir := fmt.Sprintf("%s/%s%d/new", work, format, size)
 			u, err := client.Unpack(ctx, []byte(dir), format, bytes.NewReader(archive), size)
@@ -314,7 +325,7 @@ func TestUnpackRefusesWhatLeavesOrBursts(t *testing.T) {
 		"twice":             {{name: "f", text: "x"}, {name: "./f", text: "y"}},
 		"over a link":       {link("l", "f"), {name: "l", text: "bad"}},
 	} {
-		for format, archive := range map[string][]byte{"tar": tarOf(t, entries...), "zip": zipOf(t, entries...)} {
+		for format, archive := range map[string][]byte{"tar": tarOf(t, entries...), "tar.gz": gzipOf(t, tarOf(t, entries...)), "zip": zipOf(t, entries...)} {
 			_, err := client.Unpack(ctx, []byte(work+"/into"), format, bytes.NewReader(archive), -1)
 			require.True(t, fault.Is(err, fault.Invalid), "%s %s: %v", format, what, err)
 		}

@@ -41,19 +41,19 @@ func (s *Server) routes() http.Handler {
 		"GET /v1/ptys/{id}":            s.ptyGet,
 		"DELETE /v1/ptys/{id}":         s.ptyClose,
 		"POST /v1/ptys/{id}/attach":    s.ptyAttach,
-		"GET /v1/files/stat":           s.fileStat,
-		"GET /v1/files/list":           s.fileList,
-		"GET /v1/files/raw":            s.fileRead,
+		"GET /v1/files/stat":           onPath(s.fileStat),
+		"GET /v1/files/list":           onPath(s.fileList),
+		"GET /v1/files/raw":            onPath(s.fileRead),
 		"PUT /v1/files/raw":            s.fileWrite,
-		"POST /v1/files/mkdir":         s.fileMkdir,
+		"POST /v1/files/mkdir":         onPath(s.fileMkdir),
 		"POST /v1/files/move":          s.fileMove,
-		"DELETE /v1/files":             s.fileDelete,
-		"GET /v1/files/archive":        s.fileArchive,
+		"DELETE /v1/files":             onPath(s.fileDelete),
+		"GET /v1/files/archive":        onPath(s.fileArchive),
 		"PUT /v1/files/archive":        s.fileUnpack,
-		"GET /v1/files/search":         s.fileSearch,
-		"GET /v1/files/watch":          s.fileWatch,
+		"GET /v1/files/search":         onPath(s.fileSearch),
+		"GET /v1/files/watch":          onPath(s.fileWatch),
 		"POST /v1/files/copy":          s.fileCopy,
-		"POST /v1/files/chmod":         s.fileChmod,
+		"POST /v1/files/chmod":         onPath(s.fileChmod),
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
@@ -62,6 +62,17 @@ func (s *Server) routes() http.Handler {
 		})
 	}
 	return mux
+}
+
+// onPath reads the path that a call is about.
+func onPath(h func(w http.ResponseWriter, r *http.Request, p string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		p, err := pathOf(r, "path")
+		if err != nil {
+			return err
+		}
+		return h(w, r, p)
+	}
 }
 
 // refuse writes the one error body. What is not a fault is told by its text: it is the sandbox's own, and the host

@@ -187,6 +187,7 @@ func (s *Server) killTree(j *job) {
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	stopped := map[int]bool{}
+	alone := 0 // how often nothing but the main process was found
 	for pause := time.Millisecond; time.Now().Before(deadline); {
 		pids := j.members()
 		if len(pids) == 0 {
@@ -203,8 +204,17 @@ func (s *Server) killTree(j *job) {
 		if fresh > 0 && len(stopped) < 1<<14 {
 			continue
 		}
+		// The main process goes last: a process whose parent ends while the list is read is in it with neither the old
+		// parent nor the new one. Below a main process that lives it is found the next time.
+		if len(pids) == 1 && pids[0] == j.pid {
+			alone++
+		} else {
+			alone = 0
+		}
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			if pid != j.pid || alone > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 50*time.Millisecond)

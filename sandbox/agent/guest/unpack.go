@@ -3,6 +3,7 @@ package guest
 import (
 	"archive/tar"
 	"archive/zip"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -25,8 +26,8 @@ func (s *Server) fileUnpack(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	format := r.URL.Query().Get("format")
-	if format != "tar" && format != "zip" {
-		return fault.Field("format", "is tar or zip")
+	if !agent.ArchiveFormat(format) {
+		return fault.Field("format", agent.ArchiveFormats)
 	}
 	u, err := s.stage(r.Context(), p)
 	if err != nil {
@@ -36,10 +37,19 @@ func (s *Server) fileUnpack(w http.ResponseWriter, r *http.Request) error {
 	from := &counted{r: r.Body}
 	u.packed = &from.n
 	finish := u.merge
-	if format == "tar" {
-		err = u.tar(from)
+	if format != "zip" {
+		var in io.Reader = from
+		if format == "tar.gz" {
+			in, err = gzip.NewReader(from)
+		}
 		if err == nil {
-			_, err = io.Copy(io.Discard, r.Body) // padding
+			err = u.tar(in)
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, io.LimitReader(in, 1<<20)) // padding, and the checksum behind it
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, r.Body)
 		}
 	} else {
 		var spool *os.File
@@ -71,7 +81,7 @@ func unpackFault(err error) error {
 		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fault.Wrap(err, fault.BadRequest, "The archive breaks off. Nothing was unpacked.")
-	case errors.Is(err, tar.ErrHeader), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), errors.Is(err, zip.ErrChecksum):
+	case errors.Is(err, tar.ErrHeader), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), errors.Is(err, zip.ErrChecksum):
 		return fault.Wrap(err, fault.BadRequest, "This is not an archive of the format named, or it is damaged. Nothing was unpacked.")
 	}
 	var no syscall.Errno

@@ -1,0 +1,79 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sandgate/internal/fault"
+)
+
+// Fork makes a sandbox that goes on where another is, which runs on, or sleeps on. r is what the new one is called and may;
+// image, limits, user, place and environment are the other's, as far as they are not given.
+func (m *Manager) Fork(ctx context.Context, of ID, r Record, q Quota) (Record, error) {
+	parent, err := m.o.Records.SandboxByID(ctx, of)
+	if err != nil {
+		return Record{}, err
+	}
+	from := SaveID(of)
+	switch parent.Status {
+	case Suspended:
+	case Running:
+		from = SaveID(RandomID("fork"))
+		m.borrow(from)
+		defer m.giveBack(context.WithoutCancel(ctx), from)
+		if err := m.saveAs(ctx, of, from); err != nil {
+			return Record{}, err
+		}
+	default:
+		return Record{}, notRunning(parent)
+	}
+	r.Parent, r.Image, r.Resources = string(of), parent.Image, parent.Resources
+	return m.createFrom(ctx, r, q, from)
+}
+
+// borrow keeps a save that is on no record from being taken for a leftover.
+func (m *Manager) borrow(id SaveID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.borrowed == nil {
+		m.borrowed = map[SaveID]bool{}
+	}
+	m.borrowed[id] = true
+}
+
+func (m *Manager) giveBack(ctx context.Context, id SaveID) {
+	if err := m.o.Runtime.DropSave(ctx, id); err != nil {
+		m.o.Log.Error("drop a save", "save", string(id), "cause", err.Error()) // reconcile tries again
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.borrowed, id)
+}
+
+func (m *Manager) isBorrowed(id SaveID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.borrowed[id]
+}
+
+// bring does what makes the sandbox of a record run: from nothing, or from a save. It says what of it people should know.
+func (m *Manager) bring(ctx context.Context, r Record, from SaveID) (reason string, err error) {
+	spec, journal := specOf(r), m.journal(ctx, r.ID)
+	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
+		return "", err
+	}
+	if from == "" {
+		return "", m.o.Runtime.Create(ctx, spec, journal)
+	}
+	err = m.o.Runtime.Resume(ctx, spec, Source{Save: from}, journal)
+	if errors.Is(err, ErrUnrestorable) && ctx.Err() == nil {
+		m.o.Log.Warn("start on the files alone", "sandbox", string(r.ID), "save", string(from), "cause", err.Error())
+		reason = ReasonMemoryLost
+		err = m.o.Runtime.Resume(ctx, spec, Source{Save: from, FilesOnly: true}, journal)
+	}
+	if fault.Is(err, fault.NotFound) {
+		err = fmt.Errorf("start %s from %s: %w", r.ID, from, err)
+	}
+	return reason, err
+}
