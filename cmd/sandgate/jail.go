@@ -28,9 +28,11 @@ import (
 
 // jailFlags say what the network of sandboxes is like.
 type jailFlags struct {
-	JailPool  string   `help:"IPv4 network that sandboxes get their addresses from, or off: then they have no network at all." env:"SANDGATE_JAIL_POOL" placeholder:"CIDR" default:"${jail_pool}"`
-	JailAllow []string `help:"What sandboxes may reach although it is not public, comma-separated; none unless given." env:"SANDGATE_JAIL_ALLOW" placeholder:"CIDR:PORT"`
-	JailDNS   []string `help:"Name servers to ask for sandboxes instead of the host's, comma-separated." env:"SANDGATE_JAIL_DNS" name:"jail-dns" placeholder:"ADDRESS"`
+	JailPool        string   `help:"IPv4 network that sandboxes get their addresses from, or off: then they have no network at all." env:"SANDGATE_JAIL_POOL" placeholder:"CIDR" default:"${jail_pool}"`
+	JailAllow       []string `help:"What sandboxes may reach although it is not public, comma-separated; none unless given." env:"SANDGATE_JAIL_ALLOW" placeholder:"CIDR:PORT"`
+	JailDNS         []string `help:"Name servers to ask for sandboxes instead of the host's, comma-separated." env:"SANDGATE_JAIL_DNS" name:"jail-dns" placeholder:"ADDRESS"`
+	JailConnections int      `help:"Connections that one sandbox may have open to the outside at once." env:"SANDGATE_JAIL_CONNECTIONS" default:"${jail_connections}" placeholder:"N"`
+	JailRate        int64    `help:"MiB a second that one sandbox may send outside." env:"SANDGATE_JAIL_RATE" default:"${jail_rate}" placeholder:"MIB"`
 }
 
 // servers reads the name servers; none: the host's.
@@ -59,6 +61,9 @@ type jailSettings struct {
 	Allow []string `json:"allow"`
 	Port  uint16   `json:"port"` // where our own listener is, from inside
 
+	Connections int   `json:"connections,omitempty"` // of one sandbox; 0: the jail's own bound
+	Rate        int64 `json:"rate,omitempty"`        // MiB a second of one sandbox; 0: the jail's own bound
+
 	servers    []netip.AddrPort // of the running server alone
 	pool       netip.Prefix
 	exceptions policy.Exceptions
@@ -67,6 +72,9 @@ type jailSettings struct {
 func (s *jailSettings) read() (err error) {
 	if s.Pool == jailOff {
 		return nil
+	}
+	if s.Connections < 0 || s.Rate < 0 || s.Rate > 1<<20 {
+		return errors.New("--jail-connections and --jail-rate must be 0 or more; 0 is the usual bound")
 	}
 	if s.pool, err = netip.ParsePrefix(s.Pool); err != nil {
 		return fmt.Errorf("--jail-pool %q is no network, as in %s", s.Pool, netjail.DefaultPool)
@@ -156,6 +164,7 @@ func (ps *parts) openJail(s jailSettings, service *atomic.Pointer[workspace.Serv
 	}
 	jail, err := netjail.New(netjail.Options{
 		Inst: ps.dir.inst, Pool: s.pool, JailAllow: s.exceptions, PlatformPort: s.Port, Log: logger,
+		Limits: netjail.Limits{Connections: s.Connections, BytesPerSecond: s.Rate << 20},
 		OnDenied: func(id sandbox.ID, d sandbox.Denial) {
 			if svc := service.Load(); svc != nil {
 				svc.NetworkDenied(id, d)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -33,6 +34,8 @@ type cli struct {
 	Sandbox   sandboxCmd   `cmd:"" help:"Sandboxes on this host; works with the server down too."`
 	Image     imageCmd     `cmd:"" help:"Root filesystems of sandboxes."`
 	Audit     auditCmd     `cmd:"" help:"The record of what happened."`
+	Backup    backupCmd    `cmd:"" help:"Write database and keys into one file, while the server runs."`
+	Restore   restoreCmd   `cmd:"" help:"Put a backup into a new data directory."`
 	Run       runCmd       `cmd:"" help:"Run a command in a sandbox over REST; exits with its code."`
 	Sh        shCmd        `cmd:"" help:"Open a terminal in a sandbox."`
 	Cp        cpCmd        `cmd:"" help:"Copy a file into or out of a sandbox."`
@@ -71,7 +74,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(n int) { exited = n; panic(exitError(n)) }),
 		kong.Configuration(kong.JSON),
-		kong.Vars{"jail_pool": netjail.DefaultPool.String()},
+		kong.Vars{
+			"jail_pool": netjail.DefaultPool.String(), "jail_connections": strconv.Itoa(netjail.DefaultLimits.Connections),
+			"jail_rate": strconv.FormatInt(netjail.DefaultLimits.BytesPerSecond>>20, 10),
+		},
 		kong.ValueFormatter(describe),
 		kong.UsageOnError(),
 	)

@@ -49,19 +49,24 @@ type dataDir struct {
 // errBusy says that a server holds the data directory.
 var errBusy = errors.New("another Sandgate server uses this data directory")
 
-func (p *place) open() (*dataDir, error) {
+// path gives the data directory, whether it is there or not.
+func (p *place) path() (string, error) {
 	path := p.Data
 	if path == "" {
 		path = "/var/lib/sandgate"
 		if os.Geteuid() != 0 {
 			base, err := os.UserHomeDir()
 			if err != nil {
-				return nil, errors.New("name a data directory: --data DIR")
+				return "", errors.New("name a data directory: --data DIR")
 			}
 			path = filepath.Join(base, ".local", "share", "sandgate")
 		}
 	}
-	path, err := filepath.Abs(path)
+	return filepath.Abs(path)
+}
+
+func (p *place) open() (*dataDir, error) {
+	path, err := p.path()
 	if err != nil {
 		return nil, err
 	}

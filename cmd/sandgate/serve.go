@@ -54,7 +54,7 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	c.place.bounds = &c.bounds
-	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow}
+	js := jailSettings{Pool: c.JailPool, Allow: c.JailAllow, Connections: c.JailConnections, Rate: c.JailRate}
 	if err := js.read(); err != nil {
 		return err
 	}
