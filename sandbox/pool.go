@@ -90,13 +90,6 @@ func (p *pool) back(one *member) {
 	p.ready = append(p.ready, one)
 }
 
-// Ready tells how many sandboxes wait for an owner.
-func (m *Manager) Ready() int {
-	m.pool.mu.Lock()
-	defer m.pool.mu.Unlock()
-	return len(m.pool.ready)
-}
-
 // claim takes a chosen member out for good; nil when id is no member's.
 func (p *pool) claim(id ID) *member {
 	p.mu.Lock()

@@ -165,10 +165,8 @@ func (s *Service) KillSandbox(ctx context.Context, a auth.Actor, id string) erro
 		return nil
 	}
 	what.Target = r.Label
-	if !a.May(auth.SandboxesManage) && !owns(a, r) {
-		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can kill this sandbox.", r.OwnerName)
-		what.Target = s.mask(ctx, id).hide(what.Target)
-		return errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	if err := s.mayAsOwner(ctx, a, what, r, "kill"); err != nil {
+		return err
 	}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		return "", s.o.Sandboxes.Kill(ctx, r.ID, sandbox.ReasonKilled)

@@ -2,11 +2,9 @@ package workspace
 
 import (
 	"context"
-	"errors"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
-	"sandgate/internal/fault"
 	"sandgate/sandbox"
 )
 
@@ -22,10 +20,8 @@ func (s *Service) SuspendSandbox(ctx context.Context, a auth.Actor, id string) (
 		return Sandbox{}, err
 	}
 	what.Target = r.Label
-	if !a.May(auth.SandboxesManage) && !owns(a, r) {
-		what.Target = s.mask(ctx, id).hide(what.Target)
-		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can suspend this sandbox.", r.OwnerName)
-		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	if err := s.mayAsOwner(ctx, a, what, r, "suspend"); err != nil {
+		return Sandbox{}, err
 	}
 	if r.Status == sandbox.Suspended {
 		return s.shown(a, r), nil

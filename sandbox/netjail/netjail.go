@@ -54,7 +54,7 @@ const (
 // Options say what a Jail is for. It works in the network namespace that its process is in.
 type Options struct {
 	Inst         string       // the installation's mark
-	Pool         netip.Prefix // IPv4, 16 to 28 bits; default DefaultPool
+	Pool         netip.Prefix // IPv4, 12 to 28 bits; default DefaultPool
 	JailAllow    policy.Exceptions
 	PlatformPort uint16 // where our own listener is at PlatformAddr; 0: nowhere
 	Limits       Limits

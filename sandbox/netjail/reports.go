@@ -17,7 +17,7 @@ import (
 )
 
 // The kernel reports denials to a socket of ours, a bounded number each second; they are put together here. Nothing waits
-// for anything: what does not fit is dropped here and still counted by the kernel (Stats).
+// for anything: what does not fit is dropped here and still counted by the kernel.
 const (
 	reportEvery  = 5 * time.Second // at most one report of the same thing
 	reportQueue  = 1024            // events between the socket and the one who puts them together
@@ -62,7 +62,7 @@ func openReports(ctx context.Context, j *Jail) (*reports, uint16) {
 		if err == nil {
 			return r, group
 		}
-		j.o.Log.Warn("no reports about denials by this group of nflog", "group", group, "err", err)
+		j.o.Log.Warn("no reports about denials by this group of nflog", "group", group, "cause", err)
 	}
 	j.o.Log.Error("denials of the network are counted but not told: nflog does not work on this host")
 	return nil, 0

@@ -55,7 +55,7 @@ func (j *Jail) rewrite() error {
 		if err = j.writeAll(); err == nil {
 			return j.remember()
 		}
-		j.o.Log.Warn("the table of the packet filter is another version's: it is made anew", "err", err)
+		j.o.Log.Warn("the table of the packet filter is another version's: it is made anew", "cause", err)
 	}
 	// For this moment routes alone keep everything closed.
 	j.t.conn.DelTable(j.t.table)

@@ -63,12 +63,20 @@ func options(t *testing.T) Options {
 		Binary: binary, AgentBinary: agent, Images: images, DataDir: data,
 		Inst: sandbox.RandomID("")[:4],
 	}
-	t.Cleanup(func() {
-		left, err := sandboxtest.Census(o.Inst, o.DataDir)
-		require.NoError(t, err)
-		require.Empty(t, left, "left on the host")
-	})
+	t.Cleanup(func() { nothingLeft(t, o, "at the end") })
 	return o
+}
+
+// nothingLeft waits until nothing of an installation is on the host: bridges of the test's own end a moment after their
+// sandbox.
+func nothingLeft(t *testing.T, o Options, when string, args ...any) {
+	t.Helper()
+	var left []string
+	require.Eventually(t, func() bool {
+		var err error
+		left, err = sandboxtest.Census(o.Inst, o.DataDir)
+		return err == nil && len(left) == 0
+	}, 30*time.Second, 10*time.Millisecond, append([]any{"left on the host " + when + ": %v"}, append(args, &left)...)...)
 }
 
 func open(t *testing.T, o Options) *Runtime {

@@ -15,7 +15,6 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
-	"sandgate/sandbox/sandboxtest"
 )
 
 func own(id sandbox.ID) sandbox.Source { return sandbox.Source{Save: sandbox.SaveID(id)} }
@@ -115,9 +114,7 @@ func TestWhatCannotBeRestoredIsToldApart(t *testing.T) {
 		err := r.Resume(t.Context(), smallSpec(id), own(id), quiet)
 		require.ErrorIs(t, err, sandbox.ErrUnrestorable, why)
 		require.ErrorContains(t, err, why)
-		left, err := sandboxtest.Census(o.Inst, o.DataDir)
-		require.NoError(t, err)
-		require.Empty(t, left, why)
+		nothingLeft(t, o, "after: %s", why)
 	}
 	m, err := readManifest(whole)
 	require.NoError(t, err)
@@ -234,9 +231,7 @@ func TestAServerKilledWhileItSuspends(t *testing.T) {
 			running, err := r.Settle(t.Context(), id)
 			require.NoError(t, err, "%s after %s", step, after)
 			if !running {
-				left, err := sandboxtest.Census(o.Inst, o.DataDir)
-				require.NoError(t, err)
-				require.Empty(t, left, "%s after %s", step, after)
+				nothingLeft(t, o, "%s after %s", step, after)
 				require.NoError(t, r.Resume(t.Context(), smallSpec(id), own(id), quiet))
 			} else {
 				_, err := os.Stat(r.next(sandbox.SaveID(id)))
