@@ -255,7 +255,10 @@ func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action,
 	}
 	client, err := s.o.Sandboxes.AgentOf(r)
 	if errors.Is(err, sandbox.ErrAsleep) {
-		client, err = s.o.Sandboxes.Agent(ctx, r.ID) // wakes it
+		if !a.May(auth.SandboxesRun) { // what is inside would run again
+			return sandbox.Record{}, nil, errAsleep()
+		}
+		client, err = s.o.Sandboxes.Agent(ctx, r.ID)
 	}
 	if err != nil {
 		return sandbox.Record{}, nil, err

@@ -5,6 +5,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
+	"sandgate/internal/fault"
 	"sandgate/sandbox"
 )
 
@@ -66,4 +67,9 @@ func (s *Service) now(ctx context.Context, a auth.Actor, id sandbox.ID, err erro
 		return Sandbox{}, err
 	}
 	return s.shown(a, r), nil
+}
+
+// errAsleep refuses to wake a sandbox for somebody who may only look.
+func errAsleep() error {
+	return fault.New(fault.Conflict, "The sandbox is suspended. Somebody who may run code here has to wake it before it can be looked into.").With("reason", "suspended")
 }
