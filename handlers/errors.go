@@ -22,7 +22,7 @@ func asFault(err error, e **fault.Error) bool { return errors.As(err, e) }
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
 		// The status is out: cut the connection, so that nobody takes what came for all of it.
-		s.log.Info("answer broke off", "request_id", c.Response().Header().Get(requestIDHeader), "path", c.Request().URL.Path, "error", err)
+		s.log.Info("answer broke off", "request_id", c.Response().Header().Get(requestIDHeader), "path", c.Request().URL.Path, "cause", err)
 		panic(http.ErrAbortHandler)
 	}
 	err = known(err)
@@ -39,7 +39,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 	}
 	v := visitOf(s, c)
 	if werr := v.writeProblem(status, err); werr != nil {
-		s.log.Warn("write an error", "request_id", v.requestID(), "error", werr)
+		s.log.Warn("write an error", "request_id", v.requestID(), "cause", werr)
 	}
 }
 

@@ -73,7 +73,7 @@ func (v *visit) folder(b workspace.Sandbox, q url.Values) (views.Files, error) {
 	list, err := v.s.o.Service.ListFiles(v.ctx(), v.actor, string(b.ID), dir, q.Get("cursor"), filesPerPage, 1)
 	if err != nil {
 		if fault.KindOf(err) == fault.Internal {
-			v.s.log.Warn("list a folder", "request_id", v.requestID(), "sandbox", string(b.ID), "error", err)
+			v.s.log.Warn("list a folder", "request_id", v.requestID(), "sandbox", string(b.ID), "cause", err)
 		}
 		f.Problem = fault.Public(err)
 		return f, nil

@@ -15,7 +15,6 @@ import (
 var whyAlive = map[string]string{
 	"command": "a command runs", "transfer": "files are read or written", "call": "a call is under way",
 	"terminal": "a program runs in a terminal", "cpu": "something inside computes", "keepalive": "somebody asked for more time",
-	"approval": "somebody is asked to decide",
 }
 
 // span shows a duration in the largest whole unit: "90 s", "15 min", "24 h".

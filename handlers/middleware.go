@@ -102,7 +102,7 @@ func (s *Server) logAccess(next echo.HandlerFunc) echo.HandlerFunc {
 			level = slog.LevelError
 		}
 		if err != nil {
-			cause = slog.String("error", err.Error())
+			cause = slog.String("cause", err.Error())
 		}
 		s.log.LogAttrs(r.Context(), level, "request",
 			slog.String("request_id", w.Header().Get(requestIDHeader)), slog.String("method", r.Method), slog.String("path", r.URL.Path),

@@ -96,7 +96,7 @@ func (v *visit) network(b workspace.Sandbox) views.Network {
 	}
 	list, err := v.s.o.Service.Denials(v.ctx(), v.actor, string(b.ID))
 	if err != nil {
-		v.s.log.Warn("list refused attempts for the page", "request_id", v.requestID(), "error", err)
+		v.s.log.Warn("list refused attempts for the page", "request_id", v.requestID(), "cause", err)
 	}
 	for i, d := range list {
 		if i == deniedOnPage {

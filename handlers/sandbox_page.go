@@ -45,7 +45,7 @@ func (s *Server) sandboxPage(v *visit) error {
 	}
 	if p.Running {
 		if p.Terminals, err = v.terminalTabs(string(b.ID)); err != nil {
-			s.log.Warn("list terminals for the page", "request_id", v.requestID(), "error", err)
+			s.log.Warn("list terminals for the page", "request_id", v.requestID(), "cause", err)
 		}
 	}
 	if p.Activity, err = v.strip(string(b.ID)); err != nil {

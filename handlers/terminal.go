@@ -93,7 +93,7 @@ func (s *Server) terminalSocket(v *visit) error {
 	conn, answered, err := wsconn.Accept(v.Response(), v.Request(), wsconn.Options{Names: s.o.Names, Subprotocol: term.Subprotocol, Cookie: true})
 	if err != nil {
 		if answered {
-			s.log.Info("websocket not opened", "request_id", v.requestID(), "error", err)
+			s.log.Info("websocket not opened", "request_id", v.requestID(), "cause", err)
 			return nil
 		}
 		return err
@@ -113,7 +113,7 @@ func (s *Server) terminalSocket(v *visit) error {
 	}
 	err = s.o.Service.ViewTerminal(v.ctx(), v.actor, v.Param("id"), v.Param("pty"), since, conn)
 	if err != nil {
-		s.log.Info("terminal ended", "request_id", v.requestID(), "error", err)
+		s.log.Info("terminal ended", "request_id", v.requestID(), "cause", err)
 	}
 	_ = conn.Close(term.CloseStopping, "") // does nothing when the service has closed it, as it should have
 	return nil

@@ -108,7 +108,7 @@ func (v *visit) shell(title, section string) views.Shell {
 	}
 	all, err := v.s.o.Service.WorkspacesOf(v.ctx(), v.userID)
 	if err != nil {
-		v.s.log.Warn("list workspaces for the navigation", "request_id", v.requestID(), "error", err)
+		v.s.log.Warn("list workspaces for the navigation", "request_id", v.requestID(), "cause", err)
 	}
 	for _, w := range all {
 		s.Workspaces = append(s.Workspaces, ui.Link{

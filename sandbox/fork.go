@@ -8,8 +8,8 @@ import (
 	"sandgate/internal/fault"
 )
 
-// Fork makes a sandbox that goes on where another is, which runs on, or sleeps on. r is what the new one is called and may;
-// image, limits, user, place and environment are the other's, as far as they are not given.
+// Fork makes a sandbox that goes on where another is, which runs on, or sleeps on. Image and
+// limits are the other's, all else is as r says.
 func (m *Manager) Fork(ctx context.Context, of ID, r Record, q Quota) (Record, error) {
 	parent, err := m.o.Records.SandboxByID(ctx, of)
 	if err != nil {

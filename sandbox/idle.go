@@ -31,7 +31,7 @@ type Deadlines interface {
 	SetLife(ctx context.Context, id ID, l Life, idleAt, expiresAt time.Time) error
 	// ExtendIdle moves a record's idle deadline forward, never back.
 	ExtendIdle(ctx context.Context, id ID, idleAt time.Time) error
-	// ExpireSandbox moves a running or suspended record to Stopping in one statement, if both deadlines are still those; false if not.
+	// ExpireSandbox moves a running record to Stopping in one statement, if both deadlines are still those; false if not.
 	ExpireSandbox(ctx context.Context, id ID, idleAt, expiresAt time.Time, reason string) (bool, error)
 	// ShiftDeadlines moves the deadlines of all that are not gone, forward or back.
 	ShiftDeadlines(ctx context.Context, by time.Duration) error
@@ -279,7 +279,7 @@ func (m *Manager) expire(ctx context.Context, r Record, reason string, may func(
 		return false, nil // somebody else ended it
 	}
 	if moved {
-		m.o.Log.Info("sandbox changed", "sandbox", string(r.ID), "from", string(Running), "to", string(Stopping), "reason", reason)
+		m.o.Log.Info("sandbox changed", "sandbox", string(r.ID), "from", string(r.Status), "to", string(Stopping), "reason", reason)
 		m.tell(ctx, r.ID)
 	}
 	return moved, err

@@ -122,13 +122,9 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Create writes the record, makes the sandbox and returns it running. When it fails, is killed meanwhile, or ctx ends,
-// nothing is left on the host and the record is Gone. Without room on the host nothing is begun.
-func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
-	return m.CreateWithin(ctx, r, Quota{})
-}
-
-// CreateWithin is Create, unless there are as many sandboxes as the quota allows (fault.QuotaExceeded).
+// CreateWithin writes the record, makes the sandbox and returns it running. When it fails, is killed meanwhile, or ctx ends,
+// nothing is left on the host and the record is Gone. Without room on the host (fault.HostFull), or with as many sandboxes as
+// the quota allows (fault.QuotaExceeded), nothing is begun.
 func (m *Manager) CreateWithin(ctx context.Context, r Record, q Quota) (Record, error) {
 	return m.createFrom(ctx, r, q, "")
 }

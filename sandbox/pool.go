@@ -84,17 +84,17 @@ func (m *Manager) Unchoose(id ID) {
 	}
 }
 
+// keep undoes a claim. Nobody else is given the id before Unchoose: what its chooser keeps under it has to go first.
+func (p *pool) keep(one *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.given[one.b.id] = one
+}
+
 func (p *pool) back(one *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ready = append(p.ready, one)
-}
-
-// Ready tells how many sandboxes wait for an owner.
-func (m *Manager) Ready() int {
-	m.pool.mu.Lock()
-	defer m.pool.mu.Unlock()
-	return len(m.pool.ready)
 }
 
 // claim takes a chosen member out for good; nil when id is no member's.
@@ -122,10 +122,10 @@ func (p *pool) want(now time.Time) int {
 	return max(1, min(p.o.Max, len(p.takes)))
 }
 
-// give makes a chosen member the sandbox of a record. One that the quota refuses stays ready for others.
+// give makes a chosen member the sandbox of a record. One that the quota refuses is ready for others after Unchoose.
 func (m *Manager) give(ctx context.Context, one *member, r Record, q Quota) error {
 	if err := m.o.Records.InsertSandboxWithin(ctx, r, q); err != nil {
-		m.pool.back(one)
+		m.pool.keep(one)
 		return fmt.Errorf("create %s: %w", r.ID, err)
 	}
 	one.leave()

@@ -181,5 +181,9 @@ func TestOneThatTheQuotaRefusesStaysReady(t *testing.T) {
 	_, err := p.Create(t.Context(), sandbox.Record{ID: id, Image: "base", Resources: sandbox.DefaultResources})
 	require.True(t, fault.Is(err, fault.QuotaExceeded), err)
 	p.records.refuse = nil
+	other := p.Choose("base", sandbox.DefaultResources)
+	require.NotEqual(t, id, other, "not before the one who was refused has taken away what is kept under the id")
+	p.Unchoose(other)
+	p.Unchoose(id)
 	require.Equal(t, id, p.create(t, sandbox.Record{}).ID)
 }

@@ -82,13 +82,7 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 			return nil // another call took it up, or the server stops
 		}
 		if alive {
-			m.enforce(ctx, r)
-			if m.o.Network != nil {
-				// Without it the sandbox is cut off, never open: it runs on, and the next start tries again.
-				if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
-					m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
-				}
-			}
+			m.keepInForce(ctx, r)
 			m.watch(b)
 			m.tell(ctx, r.ID)
 			return nil
@@ -111,6 +105,18 @@ func (m *Manager) takeUp(ctx context.Context, r Record, traces bool) error {
 		return m.takeUpSave(ctx, r, traces)
 	default: // half made or half removed when the server ended
 		return m.Kill(ctx, r.ID, ReasonKilled)
+	}
+}
+
+// keepInForce keeps a sandbox that is taken up again to its limits and to its network's policy.
+func (m *Manager) keepInForce(ctx context.Context, r Record) {
+	m.enforce(ctx, r)
+	if m.o.Network == nil {
+		return
+	}
+	// Without it the sandbox is cut off, never open: it runs on, and the next start tries again.
+	if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
+		m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
 	}
 }
 
@@ -152,12 +158,7 @@ func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
 		if m.boxOf(r.ID) != b {
 			return nil
 		}
-		m.enforce(ctx, r) // it runs on
-		if m.o.Network != nil {
-			if err := m.o.Network.Adopt(ctx, r.ID, r.Network); err != nil {
-				m.o.Log.Error("take up a network", "sandbox", string(r.ID), "cause", err.Error())
-			}
-		}
+		m.keepInForce(ctx, r) // it runs on
 		return nil
 	}
 	defer m.forget(b)

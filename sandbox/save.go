@@ -98,6 +98,9 @@ func (m *Manager) save(ctx context.Context, b *box, to SaveID) error {
 	b.host.Lock()
 	defer b.host.Unlock()
 	if err := m.o.Runtime.Save(ctx, b.id, to, m.journal(ctx, b.id)); err != nil {
+		if b.isDoomed() {
+			return fault.Wrap(err, fault.NotFound, "Sandbox not found")
+		}
 		return err
 	}
 	if to == SaveID(b.id) {

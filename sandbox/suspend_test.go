@@ -257,6 +257,33 @@ func TestKillWinsOverSuspendAndResume(t *testing.T) {
 	d.empty(t)
 }
 
+// A fork of what is killed meanwhile finds no sandbox: that is no fault of ours.
+func TestKillWinsOverFork(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	killed := make(chan error, 1)
+	d.hook.Store(func(s string) {
+		if s != "checkpoint" {
+			return
+		}
+		d.hook.Store(func(string) {})
+		go func() { killed <- d.Kill(context.WithoutCancel(t.Context()), id, sandbox.ReasonKilled) }()
+		given, cancel := context.WithCancel(t.Context())
+		cancel() // it asks, and waits for nothing
+		for !fault.Is(d.Suspend(given, id), fault.NotFound) {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-t.Context().Done():
+				return
+			}
+		}
+	})
+	_, err := d.Fork(t.Context(), id, sandbox.Record{ID: sandbox.NewID()}, sandbox.Quota{})
+	require.True(t, fault.Is(err, fault.NotFound), "%v", err)
+	require.NoError(t, <-killed)
+	d.empty(t)
+}
+
 func TestReconcileTakesSuspendedOnesUp(t *testing.T) {
 	d := newDen(t)
 	id := d.make(t)

@@ -97,7 +97,7 @@ func TestBadCommands(t *testing.T) {
 		got := b.do("POST", commandsPath, body)
 		assert.Equal(t, 422, got.status, body[:min(len(body), 60)])
 		assertError(t, got, "invalid", field)
-		assert.Less(t, time.Since(began), time.Second)
+		assert.Less(t, time.Since(began), 10*time.Second, "it is refused, not run")
 	}
 	got := b.do("POST", commandsPath, `{"command":"true"}`, "Approval-Id", "apx")
 	assert.Equal(t, 422, got.status)

@@ -30,7 +30,7 @@ func (s *server) writeError(err error, c echo.Context) {
 		c.Response().Header().Set("Retry-After", "5")
 	}
 	if werr := writeJSON(c, status, body); werr != nil {
-		s.log.Info("an error answer could not be sent", slog.String("request_id", requestID(c)), slog.Any("error", werr))
+		s.log.Info("an error answer could not be sent", slog.String("request_id", requestID(c)), slog.Any("cause", werr))
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *server) note(c echo.Context, status int, err error) {
 	}
 	s.log.LogAttrs(c.Request().Context(), level, msg,
 		slog.String("request_id", requestID(c)), slog.String("method", c.Request().Method), slog.String("route", c.Path()),
-		slog.Int("status", status), slog.String("error", err.Error()))
+		slog.Int("status", status), slog.String("cause", err.Error()))
 }
 
 // writeJSON answers with JSON. Text that is not UTF-8 gets the replacement character; nothing is escaped for HTML.

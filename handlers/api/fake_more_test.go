@@ -101,7 +101,7 @@ func (f *fake) UpdateSandbox(_ context.Context, _ auth.Actor, id string, p works
 }
 
 func (f *fake) WorkspaceLimits(context.Context, auth.Actor) (workspace.WorkspaceLimits, error) {
-	return workspace.WorkspaceLimits{Own: f.limits, Ceiling: workspace.DefaultCeilings(), InForce: f.limits, InUse: 3}, f.saw("WorkspaceLimits", "")
+	return workspace.WorkspaceLimits{Own: f.limits, Ceiling: workspace.Limits{Sandboxes: 100}, InForce: f.limits, InUse: 3}, f.saw("WorkspaceLimits", "")
 }
 
 func (f *fake) SetWorkspaceLimits(ctx context.Context, a auth.Actor, own workspace.Limits) (workspace.WorkspaceLimits, error) {

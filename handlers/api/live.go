@@ -92,7 +92,7 @@ func (s *server) serveLive(c echo.Context, do func(ctx context.Context, send fun
 				last = notice{Type: "error", Code: string(fault.KindOf(err)), Detail: fault.Public(err)}
 			}
 			if err := l.send(last); err != nil {
-				s.log.Info("a stream of events broke off", slog.String("request_id", requestID(c)), slog.Any("error", err))
+				s.log.Info("a stream of events broke off", slog.String("request_id", requestID(c)), slog.Any("cause", err))
 			}
 			return nil
 		case <-tick.C:

@@ -18,8 +18,8 @@ type createRequest struct {
 	PlatformKey   bool              `json:"platform_key,omitempty" doc:"NOXUS_API_KEY and NOXUS_BACKEND_URL inside: a key of the caller's rights, for the sandbox's life."`
 	KeepWhileBusy *bool             `json:"keep_while_busy,omitempty" nullable:"true" doc:"Use of the processor inside, a tenth of a core or more, keeps it alive; true unless given."`
 	Secrets       map[string]string `json:"secrets,omitempty" maxProperties:"128" doc:"Environment variables too, that no answer shows again and that are encrypted at rest. A value has at least 4 bytes."`
-	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused before it is ended; 900 unless given."`
-	MaxLifetime   *int              `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, used or not; 86400 unless given."`
+	IdleTimeout   *int              `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused before it is ended, or suspended where it is persistent; 900 unless given."`
+	MaxLifetime   *int              `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, used or not; 86400 unless given, without end for a persistent one."`
 	SnapshotID    *string           `json:"snapshot_id,omitempty" nullable:"true" pattern:"^snap[a-z0-9]{20}$" doc:"To start from, with all that runs in it; image, resources.disk_mb, cwd, user, env, secrets, resources and network are the snapshot's unless given, the first two always."`
 	Network       *networkRequest   `json:"network,omitempty"`
 	Approval      *approvalRequest  `json:"approval,omitempty"`

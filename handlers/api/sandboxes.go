@@ -48,7 +48,7 @@ type ownerBody struct {
 
 type idleBody struct {
 	Since         string   `json:"since" doc:"When it was last used."`
-	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive, approval. Empty: its time runs."`
+	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive. Empty: its time runs."`
 	Action        string   `json:"action" enum:"none,kill,suspend" doc:"What happens when it stays unused: kill, or suspend for a persistent one; none where it does not run."`
 	At            *string  `json:"at" doc:"When that happens if nothing uses it until then; null while something keeps it alive."`
 	Timeout       int64    `json:"idle_timeout" doc:"Seconds it may be unused."`

@@ -331,3 +331,14 @@ func TestEveryAnswerBearsTheSameHeaders(t *testing.T) {
 		assert.Contains(t, got.header.Get("Content-Security-Policy"), "default-src 'none'")
 	}
 }
+
+func TestPassagesTakeNoOptions(t *testing.T) {
+	b := start(t)
+	for _, path := range []string{"suspend", "resume", "fork"} {
+		got := b.do("POST", "/v1/sandboxes/"+knownID+"/"+path, `{"network":{"mode":"none"}}`)
+		assert.Equal(t, 422, got.status, path)
+		assert.Contains(t, got.body, "network", path)
+		assert.NotEqual(t, 422, b.do("POST", "/v1/sandboxes/"+knownID+"/"+path, "").status, path)
+		assert.NotEqual(t, 422, b.do("POST", "/v1/sandboxes/"+knownID+"/"+path, "{}").status, path)
+	}
+}

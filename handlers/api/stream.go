@@ -205,7 +205,7 @@ func (s *server) serveEvents(c echo.Context, id string, do func(agent.Output) (a
 			}
 			err = e.finish(r)
 			if err != nil {
-				s.log.Info("a stream of events broke off", slog.String("request_id", requestID(c)), slog.Any("error", err))
+				s.log.Info("a stream of events broke off", slog.String("request_id", requestID(c)), slog.Any("cause", err))
 			}
 			return nil
 		case <-first.C:
@@ -217,7 +217,7 @@ func (s *server) serveEvents(c echo.Context, id string, do func(agent.Output) (a
 			first.Stop()
 			tick.Stop()
 			r := <-results
-			s.log.Info("a stream of events broke off", slog.String("request_id", requestID(c)), slog.Any("error", err), slog.Int("exit_code", r.exit.Code))
+			s.log.Info("a stream of events broke off", slog.String("request_id", requestID(c)), slog.Any("cause", err), slog.Int("exit_code", r.exit.Code))
 			return nil
 		}
 	}

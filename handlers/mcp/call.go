@@ -53,7 +53,7 @@ func (s *server) toolRefused(ctx context.Context, a auth.Actor, tool string, err
 		level = slog.LevelError
 	}
 	s.o.Log.LogAttrs(ctx, level, "mcp call refused",
-		slog.String("request_id", a.RequestID), slog.String("tool", tool), slog.String("error", err.Error()))
+		slog.String("request_id", a.RequestID), slog.String("tool", tool), slog.String("cause", err.Error()))
 	return toolError(told(err))
 }
 

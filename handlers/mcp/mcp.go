@@ -192,7 +192,7 @@ func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		level = slog.LevelError
 	}
 	s.o.Log.LogAttrs(r.Context(), level, "mcp request refused", slog.String("request_id", w.Header().Get(requestIDHeader)),
-		slog.Int("status", status), slog.String("error", err.Error()))
+		slog.Int("status", status), slog.String("cause", err.Error()))
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}

@@ -63,6 +63,29 @@ func TestTestsDoNotSleepOrSkip(t *testing.T) {
 	}
 }
 
+// A log is searched by its keys: an error stands under one of them.
+func TestErrorsAreLoggedAsCause(t *testing.T) {
+	makers := []string{"Debug", "Info", "Warn", "Error", "With", "String", "Any"}
+	for _, f := range goFiles(t) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(makers, sel.Sel.Name) {
+				return true
+			}
+			for _, arg := range call.Args {
+				if lit, ok := arg.(*ast.BasicLit); ok && (lit.Value == `"err"` || lit.Value == `"error"`) {
+					t.Errorf("%s:%d: an error is logged under %q, not %s", f.path, f.fset.Position(lit.Pos()).Line, "cause", lit.Value)
+				}
+			}
+			return true
+		})
+	}
+}
+
 // longFiles may be longer than 500 lines, each for its reason.
 var longFiles = map[string]string{}
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,12 +27,22 @@ type siege struct {
 	neighbour string
 	quiet     time.Duration // the neighbour's p95 with nobody else about
 	mark      string        // the installation's
+	errand    errand        // what the neighbour goes about
 }
+
+// errand is a command of the neighbour with what it prints, and what else somebody reads of the server each time.
+type errand struct{ command, prints, page string }
 
 func newSiege(t *testing.T) *siege {
 	t.Helper()
+	return besiege(t, 60, errand{"echo $((6*7))", "42\n", "/sign-in"})
+}
+
+// besiege watches the neighbour so many times while it is quiet.
+func besiege(t *testing.T, visits int, does errand) *siege {
+	t.Helper()
 	host := newInstallation(t)
-	s := &siege{server: host.serve()}
+	s := &siege{server: host.serve(), errand: does}
 	host.person("ann@example.org", "alpha")
 	s.api = s.rest(host.key("alpha", "sandboxes:run"))
 	inst, err := os.ReadFile(filepath.Join(host.data, "inst"))
@@ -39,10 +50,11 @@ func newSiege(t *testing.T) *siege {
 	s.mark = string(inst)
 	s.neighbour = s.api.create("neighbour")
 	var took []time.Duration
-	for range 60 {
+	for range visits {
 		took = append(took, s.visit())
 	}
-	s.quiet = p95(took[10:])
+	require.NotContains(t, took[1:], time.Duration(0), "the neighbour goes about its errand")
+	s.quiet = p95(took[5:])
 	t.Logf("the neighbour's command, and the list: p95 %s when it is quiet", s.quiet.Round(time.Millisecond))
 	return s
 }
@@ -50,13 +62,19 @@ func newSiege(t *testing.T) *siege {
 // visit runs a command in the neighbour and reads the list; it gives the time of the command. 0: one of them failed.
 func (s *siege) visit() time.Duration {
 	begin := time.Now()
-	code, body, err := s.call("POST", "/v1/sandboxes/"+s.neighbour+"/commands", strings.NewReader(`{"command":"echo $((6*7))"}`))
+	asked, _ := json.Marshal(map[string]any{"command": s.errand.command}) // a map of texts
+	code, body, err := s.call("POST", "/v1/sandboxes/"+s.neighbour+"/commands", bytes.NewReader(asked))
 	took := time.Since(begin)
-	if err != nil || code != 200 || !strings.Contains(string(body), `"42\n"`) {
+	var e executionJSON
+	if err != nil || code != 200 || json.Unmarshal(body, &e) != nil || e.Stdout != s.errand.prints {
+		s.t.Logf("the neighbour: %d %v %.300s", code, err, body)
 		return 0
 	}
-	if code, _, err := s.call("GET", "/v1/sandboxes", nil); err != nil || code != 200 {
-		return 0
+	for _, path := range []string{"/v1/sandboxes", s.errand.page} {
+		if code, _, err := s.call("GET", path, nil); err != nil || code != 200 {
+			s.t.Logf("%s: %d %v", path, code, err)
+			return 0
+		}
 	}
 	return took
 }
@@ -109,14 +127,16 @@ func (s *siege) watchNeighbour() (stop func() []time.Duration) {
 			}
 		}
 	})
-	return func() []time.Duration { close(over); wg.Wait(); return took }
+	stop = sync.OnceValue(func() []time.Duration { close(over); wg.Wait(); return took })
+	return stop
 }
 
 // attack is one way to exhaust something from inside. Afterwards the sandbox answers (survives) or has failed (reason); with
 // both, it is the kernel's choice.
 type attack struct {
 	name      string
-	resources map[string]any // beside 256 MiB of memory, 64 of disk and 256 tasks
+	resources map[string]any     // beside 256 MiB of memory, 64 of disk and 256 tasks
+	begin     func(t *testing.T) // just before the command
 	command   string
 	timeout   int
 	outside   func(*siege, string)                          // instead of, or after, the command: over the API
@@ -136,6 +156,13 @@ func (a attack) run(t *testing.T, s *siege) {
 	api.ok("POST", "/v1/sandboxes", map[string]any{"label": a.name, "resources": resources}, &sb)
 	before := s.rss()
 	stop := s.watchNeighbour()
+	t.Cleanup(func() { // when something failed before the end
+		_ = stop()
+		_, _, _ = s.call("DELETE", "/v1/sandboxes/"+sb.ID, nil)
+	})
+	if a.begin != nil {
+		a.begin(t)
+	}
 	if a.command != "" {
 		var e executionJSON
 		code, body := api.do("POST", "/v1/sandboxes/"+sb.ID+"/commands", map[string]any{"command": a.command, "timeout": max(a.timeout, 1)})

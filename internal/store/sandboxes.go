@@ -36,12 +36,8 @@ func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
 	return r, err
 }
 
-// InsertSandbox adds a record; an id that is taken is fault.Conflict.
-func (s *Store) InsertSandbox(ctx context.Context, r sandbox.Record) error {
-	return s.InsertSandboxWithin(ctx, r, sandbox.Quota{})
-}
-
-// InsertSandboxWithin adds a record unless that would be one too many: fault.QuotaExceeded.
+// InsertSandboxWithin adds a record unless that would be one too many: fault.QuotaExceeded. An id that is taken:
+// fault.Conflict.
 func (s *Store) InsertSandboxWithin(ctx context.Context, r sandbox.Record, q sandbox.Quota) error {
 	env, err1 := json.Marshal(orEmpty(r.Env))
 	metadata, err2 := json.Marshal(orEmpty(r.Metadata))

@@ -362,8 +362,8 @@ func TestSandboxRecords(t *testing.T) {
 		Status: sandbox.Creating, Cwd: "/work", User: "root", Env: map[string]string{"A": "\x00 ü \""}, Metadata: map[string]string{},
 		Resources: sandbox.DefaultResources, CreatedAt: epochStart, LastActivity: epochStart,
 	}
-	require.NoError(t, s.InsertSandbox(ctx, r))
-	require.True(t, fault.Is(s.InsertSandbox(ctx, r), fault.Conflict))
+	require.NoError(t, s.InsertSandboxWithin(ctx, r, sandbox.Quota{}))
+	require.True(t, fault.Is(s.InsertSandboxWithin(ctx, r, sandbox.Quota{}), fault.Conflict))
 	got, err := other.SandboxByID(ctx, r.ID)
 	require.NoError(t, err)
 	require.Equal(t, r, got)

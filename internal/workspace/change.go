@@ -2,11 +2,13 @@ package workspace
 
 import (
 	"context"
+	"errors"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
+	"sandgate/sandbox"
 )
 
 // errNotFound is the one answer to foreign and unknown ids.
@@ -25,6 +27,16 @@ func (s *Service) may(ctx context.Context, a auth.Actor, what approval.Action, a
 		return nerr
 	}
 	return err
+}
+
+// mayAsOwner refuses who neither owns a sandbox nor has manage, and puts the refusal on record. verb is what they wanted.
+func (s *Service) mayAsOwner(ctx context.Context, a auth.Actor, what approval.Action, r sandbox.Record, verb string) error {
+	if a.May(auth.SandboxesManage) || owns(a, r) {
+		return nil
+	}
+	what.Target = s.mask(ctx, what.SandboxID).hide(what.Target)
+	err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can %s this sandbox.", r.OwnerName, verb)
+	return errors.Join(s.o.Audit.Note(ctx, event(a, what, audit.Refused, "not the owner")), err)
 }
 
 // change is the one way to change something: gate, intent, the change itself, outcome. do returns a detail for the record.

@@ -27,6 +27,11 @@ func (s *Service) ForkSandbox(ctx context.Context, a auth.Actor, of string) (San
 	if err != nil {
 		return Sandbox{}, err
 	}
+	bad := map[string]string{} // limits may be lower by now than when that one was made
+	bounds.check(parent.Resources, sandbox.Resources{}, bad)
+	if err := fieldsFault(bad); err != nil {
+		return Sandbox{}, err
+	}
 	set, err := s.secrets(ctx, parent.ID)
 	if err != nil {
 		return Sandbox{}, err

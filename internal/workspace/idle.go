@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -218,16 +217,4 @@ func outcomeOf(x agent.Exit) string {
 		return audit.Failed
 	}
 	return audit.OK
-}
-
-// approvalsPending is where the idle clock will learn that a person is asked to decide about a sandbox.
-func (s *Service) approvalsPending(sandbox.ID) bool { return false }
-
-// reasons are those of uses that are under way in this process.
-func (s *Service) reasons(id sandbox.ID, u sandbox.Uses) []string {
-	out := slices.Clone(u.Now)
-	if s.approvalsPending(id) {
-		out = append(out, idle.Approval)
-	}
-	return out
 }

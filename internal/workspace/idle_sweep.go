@@ -133,7 +133,7 @@ func (s *Service) judge(ctx context.Context, r sandbox.Record) {
 		return
 	}
 	u := s.o.Sandboxes.Uses(r.ID)
-	state := idle.State{Timeout: r.Life.IdleTimeout, LastUse: u.Last, Deadline: r.IdleAt, Expires: r.ExpiresAt, Busy: s.reasons(r.ID, u)}
+	state := idle.State{Timeout: r.Life.IdleTimeout, LastUse: u.Last, Deadline: r.IdleAt, Expires: r.ExpiresAt, Busy: u.Now}
 	v := idle.Decide(s.o.Now(), state)
 	if (v.Act == idle.End || v.Act == idle.Warn && !v.Life) && !s.idle.told(r.ID, v) {
 		inside, sure := s.inside(ctx, r)
@@ -254,27 +254,35 @@ const suspendAgain = time.Minute
 
 // onIdle ends what nobody used in time, or suspends it where it is persistent.
 func (s *Service) onIdle(ctx context.Context, r sandbox.Record) error {
+	why := fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout)
 	if r.Persistent {
-		a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
+		a := clockOf(r)
 		what := approval.Action{Kind: approval.Other, Name: "sandbox.suspend", SandboxID: string(r.ID), Target: r.Label}
 		err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 			moved, err := s.o.Sandboxes.SuspendIdle(ctx, r)
 			if err == nil && !moved {
 				return "it was used at the last moment, and runs on", nil
 			}
-			return fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout), err
+			return why, err
 		})
 		if err != nil {
 			err = errors.Join(err, s.o.Sandboxes.KeepAlive(ctx, r.ID, suspendAgain))
 		}
 		return err
 	}
-	return s.end(ctx, r, s.o.Sandboxes.ExpireIdle, fmt.Sprintf("nothing used it for its idle_timeout of %s", r.Life.IdleTimeout))
+	return s.end(ctx, r, s.o.Sandboxes.ExpireIdle, why)
+}
+
+// clockOf is who ends or suspends a sandbox by the clock.
+func clockOf(r sandbox.Record) auth.Actor {
+	a := system()
+	a.Workspace.ID = r.WorkspaceID
+	return a
 }
 
 // expireAsleep ends a suspended sandbox whose life is over.
 func (s *Service) expireAsleep(ctx context.Context, r sandbox.Record) {
-	a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
+	a := clockOf(r)
 	what := approval.Action{Kind: approval.Other, Name: "sandbox.expire", SandboxID: string(r.ID), Target: r.Label}
 	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		return fmt.Sprintf("it lived for its max_lifetime of %s", r.Life.MaxLifetime), s.o.Sandboxes.Kill(ctx, r.ID, sandbox.ReasonExpired)
@@ -291,7 +299,7 @@ func (s *Service) end(ctx context.Context, r sandbox.Record, expire func(context
 	if err != nil || !moved {
 		return err
 	}
-	a := auth.Actor{Kind: auth.System, Name: "system", Workspace: auth.Workspace{ID: r.WorkspaceID}}
+	a := clockOf(r)
 	what := approval.Action{Kind: approval.Other, Name: "sandbox.expire", SandboxID: string(r.ID), Target: r.Label}
 	for {
 		err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {

@@ -19,15 +19,6 @@ type Limits struct {
 	Sandboxes int               // alive at a time
 }
 
-// DefaultCeilings suit a small host: 2 cores and 24 GiB. Most sandboxes are idle most of the time, so that many limits of
-// one sandbox may sum up to more than there is; the host's reserve is kept by sandbox.Reserve.
-func DefaultCeilings() Limits {
-	return Limits{
-		Most:      sandbox.Resources{CPU: float64(runtime.NumCPU()), MemoryMB: 8 << 10, DiskMB: 32 << 10, PIDs: 8 << 10},
-		Sandboxes: 100,
-	}
-}
-
 // WorkspaceLimits is what bounds a workspace, and why.
 type WorkspaceLimits struct {
 	Own     Limits // what the workspace has set; zero fields: nothing

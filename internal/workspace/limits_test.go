@@ -23,6 +23,16 @@ func fields(t *testing.T, err error) map[string]string {
 	return e.Fields
 }
 
+func TestAForkIsBoundByTheLimitsOfNow(t *testing.T) {
+	w, ctx := newWorld(t), context.Background()
+	made, err := w.CreateSandbox(ctx, w.ann, workspace.CreateOptions{Persistent: true})
+	require.NoError(t, err)
+	_, err = w.SetWorkspaceLimits(ctx, w.ann, workspace.Limits{Most: sandbox.Resources{MemoryMB: made.Resources.MemoryMB / 2}})
+	require.NoError(t, err)
+	_, err = w.ForkSandbox(ctx, w.ann, string(made.ID))
+	require.Contains(t, fields(t, err), "resources.memory_mb")
+}
+
 func TestCeilingsOfAWorkspace(t *testing.T) {
 	w, ctx := newWorld(t), context.Background()
 	_, err := w.SetWorkspaceLimits(ctx, w.ann, workspace.Limits{Most: sandbox.Resources{CPU: 0.5, MemoryMB: 512, DiskMB: 1000, PIDs: 300}, Sandboxes: 2})

@@ -180,10 +180,8 @@ func (s *Service) KillSandbox(ctx context.Context, a auth.Actor, id string) erro
 		return nil
 	}
 	what.Target = r.Label
-	if !a.May(auth.SandboxesManage) && !owns(a, r) {
-		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can kill this sandbox.", r.OwnerName)
-		what.Target = s.mask(ctx, id).hide(what.Target)
-		return errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	if err := s.mayAsOwner(ctx, a, what, r, "kill"); err != nil {
+		return err
 	}
 	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		return "", s.o.Sandboxes.Kill(ctx, r.ID, sandbox.ReasonKilled)
@@ -272,7 +270,10 @@ func (s *Service) reach(ctx context.Context, a auth.Actor, what approval.Action,
 	}
 	client, err := s.o.Sandboxes.AgentOf(r)
 	if errors.Is(err, sandbox.ErrAsleep) {
-		client, err = s.o.Sandboxes.Agent(ctx, r.ID) // wakes it
+		if !a.May(auth.SandboxesRun) { // what is inside would run again
+			return sandbox.Record{}, nil, errAsleep()
+		}
+		client, err = s.o.Sandboxes.Agent(ctx, r.ID)
 	}
 	if err != nil {
 		return sandbox.Record{}, nil, err

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"context"
-	"errors"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -22,10 +21,8 @@ func (s *Service) SuspendSandbox(ctx context.Context, a auth.Actor, id string) (
 		return Sandbox{}, err
 	}
 	what.Target = r.Label
-	if !a.May(auth.SandboxesManage) && !owns(a, r) {
-		what.Target = s.mask(ctx, id).hide(what.Target)
-		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can suspend this sandbox.", r.OwnerName)
-		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	if err := s.mayAsOwner(ctx, a, what, r, "suspend"); err != nil {
+		return Sandbox{}, err
 	}
 	if r.Status == sandbox.Suspended {
 		return s.shown(a, r), nil
@@ -70,4 +67,9 @@ func (s *Service) now(ctx context.Context, a auth.Actor, id sandbox.ID, err erro
 		return Sandbox{}, err
 	}
 	return s.shown(a, r), nil
+}
+
+// errAsleep refuses to wake a sandbox for somebody who may only look.
+func errAsleep() error {
+	return fault.New(fault.Conflict, "The sandbox is suspended. Somebody who may run code here has to wake it before it can be looked into.").With("reason", "suspended")
 }

@@ -203,9 +203,6 @@ func refuseConn(conn term.Conn, err error) error {
 func AttachVia(m *sandbox.Manager) term.AttachFunc {
 	return func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error) {
 		client, err := m.AwakeAgent(ctx, id)
-		if errors.Is(err, sandbox.ErrAsleep) {
-			err = fmt.Errorf("%w: %w", term.ErrAsleep, err)
-		}
 		if err != nil {
 			return nil, err
 		}

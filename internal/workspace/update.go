@@ -9,7 +9,6 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
-	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/idle"
 )
@@ -51,10 +50,8 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 		return Sandbox{}, err
 	}
 	what.Target = r.Label
-	if !a.May(auth.SandboxesManage) && !owns(a, r) {
-		what.Target = s.mask(ctx, id).hide(what.Target)
-		err := fault.New(fault.Forbidden, "Only %s or somebody with sandboxes:manage can change this sandbox.", r.OwnerName)
-		return Sandbox{}, errors.Join(s.o.Audit.Note(ctx, event(a, what, "refused", "not the owner")), err)
+	if err := s.mayAsOwner(ctx, a, what, r, "change"); err != nil {
+		return Sandbox{}, err
 	}
 	if p.Resources != nil && !a.May(auth.SandboxesManage) {
 		what.Target = s.mask(ctx, id).hide(what.Target)

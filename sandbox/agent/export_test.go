@@ -8,3 +8,6 @@ func SetOverdue(d time.Duration) (restore func()) {
 	overdue = d
 	return func() { overdue = old }
 }
+
+// Busy reports whether bulk transfers are under way.
+func (c *Client) Busy() bool { return len(c.bulk) > 0 }

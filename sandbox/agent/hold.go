@@ -138,6 +138,3 @@ func (c *Client) End() error {
 	c.mu.Unlock()
 	return c.Close()
 }
-
-// Busy reports whether bulk transfers are under way.
-func (c *Client) Busy() bool { return len(c.bulk) > 0 }

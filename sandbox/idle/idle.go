@@ -15,7 +15,6 @@ const (
 	Terminal  = "terminal"  // a program other than the waiting shell runs in a terminal
 	CPU       = "cpu"       // something inside computes, and keep_while_busy is on
 	Keepalive = "keepalive" // somebody asked for more time
-	Approval  = "approval"  // a person is asked to decide
 )
 
 // Bounds of what callers may ask for.

@@ -137,7 +137,7 @@ func (j *Jail) change(what string, f func() error) error {
 	if err == nil {
 		return j.remember()
 	}
-	j.o.Log.Warn("the packet filter did not take a change: it is written anew", "change", what, "err", err)
+	j.o.Log.Warn("the packet filter did not take a change: it is written anew", "change", what, "cause", err)
 	return j.rewrite()
 }
 

@@ -61,7 +61,7 @@ func (j *Jail) listen(ctx context.Context, c *mdl.Conn, tables bool) {
 		}
 		if err != nil && !errors.Is(err, unix.ENOBUFS) {
 			if ctx.Err() == nil {
-				j.o.Log.Warn("the jail hears no news of the host any more: it looks by the clock alone", "err", err)
+				j.o.Log.Warn("the jail hears no news of the host any more: it looks by the clock alone", "cause", err)
 			}
 			return
 		}
@@ -112,7 +112,7 @@ func (j *Jail) guard(ctx context.Context) {
 		case <-j.poke:
 		}
 		if err := j.look(ctx, host); err != nil && ctx.Err() == nil {
-			j.o.Log.Error("the jail could not be mended: sandboxes stay without a network", "err", err)
+			j.o.Log.Error("the jail could not be mended: sandboxes stay without a network", "cause", err)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (j *Jail) look(ctx context.Context, host bool) error {
 func (j *Jail) mend() error {
 	start := time.Now()
 	if err := j.lower(); err != nil {
-		j.o.Log.Error("links of sandboxes could not be set down", "err", err)
+		j.o.Log.Error("links of sandboxes could not be set down", "cause", err)
 	}
 	if err := j.share(); err != nil {
 		return err

@@ -44,12 +44,17 @@ const (
 	maxAdmittedBy = 1_024  // of one
 	logsPerSecond = 20     // reports about denials of one sandbox that the kernel makes
 	recheck       = 5 * time.Second
+	// Packets with questions about names that one sandbox gets through to the resolver, which answers far fewer and lets the
+	// rest know that they are too many.
+	questionsPerSecond = 500
+	// How many seconds the host remembers a sandbox's connection that ended in order.
+	endedFor = 5
 )
 
 // Options say what a Jail is for. It works in the network namespace that its process is in.
 type Options struct {
 	Inst         string       // the installation's mark
-	Pool         netip.Prefix // IPv4, 16 to 28 bits; default DefaultPool
+	Pool         netip.Prefix // IPv4, 12 to 28 bits; default DefaultPool
 	JailAllow    policy.Exceptions
 	PlatformPort uint16 // where our own listener is at PlatformAddr; 0: nowhere
 	Limits       Limits

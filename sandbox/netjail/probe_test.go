@@ -33,10 +33,12 @@ const (
 
 // ask is one question to a probe in a sandbox, tell its answer.
 type ask struct {
-	Kind string // tcp, udp, icmp, raw, hold, held
-	To   string // address:port, or address
-	From string // raw: the forged source
-	Wait time.Duration
+	Kind  string // tcp, udp, icmp, raw, bytes, flood, hold, held
+	To    string // address:port, or address
+	From  string // raw: the forged source
+	Wait  time.Duration
+	Size  int    // flood: of a datagram
+	Bytes []byte // bytes: a whole packet of IPv4
 }
 
 type tell struct {
@@ -108,6 +110,8 @@ func (p *prober) try(a ask) (string, error) {
 		return ping(a)
 	case "raw":
 		return "", p.raw(a)
+	case "bytes":
+		return "", p.send(unix.ETH_P_IP, a.Bytes)
 	}
 	return "", fmt.Errorf("no such question: %s", a.Kind)
 }
@@ -123,13 +127,14 @@ func flood(a ask) (string, error) {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
+	what := make([]byte, max(1, a.Size))
 	deadline := time.Now().Add(a.Wait)
 	_ = c.SetReadDeadline(deadline.Add(200 * time.Millisecond))
 	sent := make(chan int, 1)
 	go func() {
 		n := 0
 		for time.Now().Before(deadline) {
-			if _, err := c.WriteToUDP([]byte("x"), to); err == nil {
+			if _, err := c.WriteToUDP(what, to); err == nil {
 				n++
 			}
 		}
@@ -194,10 +199,6 @@ func ping(a ask) (string, error) {
 
 // raw puts a UDP packet with a source of its own choice on the wire, past the sandbox's own routes, and does not wait.
 func (p *prober) raw(a ask) error {
-	link, err := net.InterfaceByName(innerLink)
-	if err != nil {
-		return err
-	}
 	to, err := netip.ParseAddrPort(a.To)
 	if err != nil {
 		return err
@@ -217,6 +218,15 @@ func (p *prober) raw(a ask) error {
 		head = append([]byte{0x60, 0, 0, 0, 0, byte(len(payload)), unix.IPPROTO_UDP, 64}, from.AsSlice()...)
 		head = append(head, to.Addr().AsSlice()...)
 	}
+	return p.send(proto, append(head, payload...))
+}
+
+// send puts a packet on the wire.
+func (p *prober) send(proto uint16, packet []byte) error {
+	link, err := net.InterfaceByName(innerLink)
+	if err != nil {
+		return err
+	}
 	if p.wire == 0 {
 		if p.wire, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0); err != nil {
 			return err
@@ -224,7 +234,7 @@ func (p *prober) raw(a ask) error {
 	}
 	sa := &unix.SockaddrLinklayer{Protocol: proto<<8 | proto>>8, Ifindex: link.Index, Halen: 6}
 	copy(sa.Addr[:], gatewayMAC)
-	return unix.Sendto(p.wire, append(head, payload...), 0, sa)
+	return unix.Sendto(p.wire, packet, 0, sa)
 }
 
 func checksum(b []byte) uint16 {

@@ -17,7 +17,7 @@ import (
 )
 
 // The kernel reports denials to a socket of ours, a bounded number each second; they are put together here. Nothing waits
-// for anything: what does not fit is dropped here and still counted by the kernel (Stats).
+// for anything: what does not fit is dropped here and still counted by the kernel.
 const (
 	reportEvery  = 5 * time.Second // at most one report of the same thing
 	reportQueue  = 1024            // events between the socket and the one who puts them together
@@ -39,14 +39,16 @@ type kind struct {
 type event struct {
 	link int
 	kind
-	at time.Time
+	at   time.Time
+	head []byte // of a datagram that is to be answered
 }
 
 // reports reads denials off the kernel.
 type reports struct {
-	log  *nflog.Nflog
-	in   chan event
-	done chan struct{}
+	log     *nflog.Nflog
+	answers *refusals
+	in      chan event
+	done    chan struct{}
 }
 
 // openReports gives no reader and the group 0 where nobody wants to hear, or the kernel cannot tell.
@@ -60,14 +62,15 @@ func openReports(ctx context.Context, j *Jail) (*reports, uint16) {
 		if err == nil {
 			return r, group
 		}
-		j.o.Log.Warn("no reports about denials by this group of nflog", "group", group, "err", err)
+		j.o.Log.Warn("no reports about denials by this group of nflog", "group", group, "cause", err)
 	}
 	j.o.Log.Error("denials of the network are counted but not told: nflog does not work on this host")
 	return nil, 0
 }
 
 func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
-	l, err := nflog.Open(&nflog.Config{Group: group, Copymode: nflog.CopyPacket, Bufsize: 128, QThresh: 16, Timeout: 10})
+	// At most 10 ms after the denial, because datagrams are answered by then.
+	l, err := nflog.Open(&nflog.Config{Group: group, Copymode: nflog.CopyPacket, Bufsize: 128, QThresh: 16, Timeout: 1})
 	if err != nil {
 		return nil, fmt.Errorf("open nflog: %w", err)
 	}
@@ -91,6 +94,9 @@ func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to nflog: %w", err), l.Close())
 	}
+	if r.answers, err = openRefusals(j.o.gateway()); err != nil {
+		j.o.Log.Warn("refused datagrams are answered by the kernel alone, one a second", "err", err)
+	}
 	go func() {
 		defer close(r.done)
 		r.gather(ctx, j)
@@ -100,6 +106,7 @@ func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
 
 func (r *reports) close() error {
 	<-r.done
+	r.answers.close()
 	if err := r.log.Close(); err != nil {
 		return fmt.Errorf("close nflog: %w", err)
 	}
@@ -128,6 +135,9 @@ func read(a nflog.Attribute, now time.Time) (event, bool) {
 		e.proto = "tcp"
 		if p[9] == unix.IPPROTO_UDP {
 			e.proto = "udp"
+			if answered(e.why) {
+				e.head = append([]byte(nil), p[:min(len(p), head+8)]...)
+			}
 		}
 		if head >= 20 && len(p) >= head+4 {
 			e.port = binary.BigEndian.Uint16(p[head+2 : head+4])
@@ -160,10 +170,15 @@ func (r *reports) gather(ctx context.Context, j *Jail) {
 		case e := <-r.in:
 			j.mu.Lock()
 			id, ok := j.byLink[e.link]
+			var addr netip.Addr
+			if b := j.boxes[id]; b != nil {
+				addr = b.addr
+			}
 			j.mu.Unlock()
 			if !ok {
 				continue
 			}
+			r.answers.tell(addr, e.head)
 			e.id = id
 			k := e.kind
 			h := seen[k]

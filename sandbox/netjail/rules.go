@@ -53,11 +53,14 @@ type schema struct {
 	except, hostNets, whyOne, why *nftables.Set // shared
 	conns, rate, bytes, packets   *nftables.Set // limits
 	logRate, forgedRate           *nftables.Set
+	questions                     *nftables.Set
+
+	ownTimes bool // connections that ended are forgotten sooner than the host forgets its own
 }
 
 func newSchema(o Options, group uint16) *schema {
 	t := &nftables.Table{Name: names{o.Inst}.table(), Family: nftables.TableFamilyINet}
-	s := &schema{o: o, n: names{o.Inst}, table: t, group: group}
+	s := &schema{o: o, n: names{o.Inst}, table: t, group: group, ownTimes: true}
 	addr, link, port := nftables.TypeIPAddr, nftables.TypeIFName, nftables.TypeInetService
 	set := func(name string, types ...nftables.SetDatatype) *nftables.Set {
 		out := &nftables.Set{Table: t, Name: name, KeyType: types[0]}
@@ -93,6 +96,7 @@ func newSchema(o Options, group uint16) *schema {
 	s.rate = meters("rate", addr, time.Minute)
 	s.bytes = meters("bytes", addr, time.Minute)
 	s.packets = meters("packets", addr, time.Minute)
+	s.questions = meters("questions", addr, time.Minute)
 	s.logRate = meters("log_rate", addr, time.Minute)
 	s.forgedRate = meters("forged_rate", link, time.Minute)
 	return s
@@ -102,7 +106,7 @@ func newSchema(o Options, group uint16) *schema {
 func (s *schema) sets() []*nftables.Set {
 	return []*nftables.Set{
 		s.pairs, s.modes, s.gens, s.live, s.off, s.names, s.nets, s.refused, s.forged, s.except, s.hostNets,
-		s.whyOne, s.why, s.conns, s.rate, s.bytes, s.packets, s.logRate, s.forgedRate,
+		s.whyOne, s.why, s.conns, s.rate, s.bytes, s.packets, s.questions, s.logRate, s.forgedRate,
 	}
 }
 
@@ -226,6 +230,9 @@ func (s *schema) passing() []*chain {
 		over := &expr.Connlimit{Count: uint32(n), Flags: expr.NFT_CONNLIMIT_F_INV}
 		admit.add(fresh, meter(s.conns, unix.NFT_DYNSET_OP_ADD, over, partSrc), then(toChain(no(whyTooMany))))
 	}
+	if s.ownTimes {
+		admit.add(fresh, isProto(unix.IPPROTO_TCP), then(&expr.Objref{Type: int(nftables.ObjTypeCtTimeout), Name: timesName}))
+	}
 	admit.add(
 		key(partSrc),
 		then(&expr.Lookup{SourceRegister: regKey, SetName: s.gens.Name, DestRegister: reg1, IsDestRegSet: true}),
@@ -257,7 +264,8 @@ func (s *schema) passing() []*chain {
 	anyPort.add(then(toChain(no(whyNotListed))))
 
 	mode := s.plain(chainMode)
-	mode.add(ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), in(s.live, false, partSrc, partCMark), then(toChain(chainPass)))
+	// Whatever its state: datagrams that nobody answers are new for ever, and they are one connection.
+	mode.add(in(s.live, false, partSrc, partCMark), then(toChain(chainPass)))
 	mode.add(verdictOf(s.modes, partSrc))
 	mode.add(then(drop()))
 	return []*chain{pass, admit, none, public, anyPort, ports, list, mode}
@@ -284,6 +292,10 @@ func (s *schema) judging() *chain {
 		next := chainAdmit
 		if p == unix.IPPROTO_UDP {
 			next = chainPass // not tracked: see hooks
+			// One socket answers all sandboxes: who floods it would crowd out the others' questions.
+			over := &expr.Limit{Type: expr.LimitTypePkts, Rate: questionsPerSecond, Unit: expr.LimitTimeSecond, Burst: questionsPerSecond, Over: true}
+			c.add(isDst(s.o.gateway()), isProto(p), isPort(2, 53),
+				meter(s.questions, unix.NFT_DYNSET_OP_UPDATE, over, partSrc), then(toChain(no(whyRate))))
 		}
 		c.add(isDst(s.o.gateway()), isProto(p), isPort(2, 53), then(toChain(next)))
 	}
@@ -353,6 +365,18 @@ func (s *schema) hooks() []*chain {
 	nat.add(isFamily(expr.CmpOpEq, unix.NFPROTO_IPV4), inPrefix(12, s.o.Pool, false), inPrefix(16, s.o.Pool, true),
 		linkStarts(expr.MetaKeyOIFNAME, mark, true), then(&expr.Masq{}))
 	return []*chain{boxIn, boxOut, boxBack, rawIn, rawOut, pre, input, forward, nat}
+}
+
+// timesName is the object that says when connections of sandboxes are forgotten.
+const timesName = "times"
+
+// times shortens what the limit of connections does not count: those that ended are in the host's table for another while,
+// two minutes by its defaults, and at the rate of new ones a sandbox would fill it.
+func (s *schema) times() *nftables.NamedObj {
+	return &nftables.NamedObj{Table: s.table, Name: timesName, Type: nftables.ObjTypeCtTimeout, Obj: &expr.CtTimeout{
+		L3Proto: unix.NFPROTO_IPV4, L4Proto: unix.IPPROTO_TCP,
+		Policy: expr.CtStatePolicyTimeout{expr.CtStateTCPTIMEWAIT: endedFor, expr.CtStateTCPCLOSE: 1},
+	}}
 }
 
 // ctStatusDNAT is set once a connection's destination was changed.

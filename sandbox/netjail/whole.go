@@ -55,7 +55,7 @@ func (j *Jail) rewrite() error {
 		if err = j.writeAll(); err == nil {
 			return j.remember()
 		}
-		j.o.Log.Warn("the table of the packet filter is another version's: it is made anew", "err", err)
+		j.o.Log.Warn("the table of the packet filter is another version's: it is made anew", "cause", err)
 	}
 	// For this moment routes alone keep everything closed.
 	j.t.conn.DelTable(j.t.table)
@@ -65,7 +65,13 @@ func (j *Jail) rewrite() error {
 	if err := j.t.claim(); err != nil {
 		return err
 	}
-	if err := j.writeAll(); err != nil {
+	err = j.writeAll()
+	if err != nil && j.s.ownTimes {
+		j.o.Log.Warn("connections of sandboxes that ended stay in the host's table as long as its own do", "err", err)
+		j.s.ownTimes = false
+		err = j.writeAll()
+	}
+	if err != nil {
 		return err
 	}
 	return j.remember()
@@ -90,6 +96,9 @@ func (j *Jail) writeAll() error {
 		if err := c.AddSet(s, nil); err != nil {
 			return fmt.Errorf("pack set %s: %w", s.Name, err)
 		}
+	}
+	if j.s.ownTimes {
+		c.AddObj(j.s.times())
 	}
 	all := j.s.chains()
 	for _, ch := range all {

@@ -33,26 +33,18 @@ var releasePattern = regexp.MustCompile(`^runsc version release-(\d{8})\.\d+`)
 
 // Check runs "runsc --version" and refuses a program that does not answer in 5 s, is no runsc, or is older than MinDate.
 func Check(ctx context.Context, path string) error {
-	limited, cancel := context.WithTimeout(ctx, versionLimit)
-	defer cancel()
-	cmd := exec.CommandContext(limited, path, "--version")
-	cmd.WaitDelay = time.Second
-	cmd.Env = bareEnv()
-	var out head
-	cmd.Stdout = &out
-	err := cmd.Run()
+	first, err := saidVersion(ctx, path)
 	const mend = "\"sandgate setup\" builds the right one."
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case limited.Err() != nil:
+	case errors.Is(err, context.DeadlineExceeded):
 		return fault.New(fault.Internal, "%s did not say its version within %s. %s", path, versionLimit, mend)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
 		return fault.Wrap(err, fault.Internal, "There is no runsc at %s. %s", path, mend)
 	case err != nil:
 		return fault.Wrap(err, fault.Internal, "%s cannot be run (%v). %s", path, err, mend)
 	}
-	first, _, _ := strings.Cut(out.String(), "\n")
 	m := releasePattern.FindStringSubmatch(first)
 	if m == nil {
 		return fault.New(fault.Internal, "%s does not say a release of gVisor (%.80q), so its age is unknown. %s", path, first, mend)
@@ -61,6 +53,23 @@ func Check(ctx context.Context, path string) error {
 		return fault.New(fault.Internal, "%s is release %s of gVisor; %s or later is needed. %s", path, m[1], MinDate, mend)
 	}
 	return nil
+}
+
+// saidVersion gives the first line of "runsc --version"; context.DeadlineExceeded when it does not come in time.
+func saidVersion(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.WaitDelay = time.Second
+	cmd.Env = bareEnv()
+	var out head
+	cmd.Stdout = &out
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	first, _, _ := strings.Cut(out.String(), "\n")
+	return first, err
 }
 
 // bareEnv is the environment of every runsc: nothing of ours, which could change what it does.

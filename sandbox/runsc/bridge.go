@@ -2,6 +2,7 @@ package runsc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandgate/internal/fault"
@@ -43,14 +45,14 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if err := r.mendState(id, st.Sentry); err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
-	args := append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")
+	var more []string
 	if bulk {
-		args = append(args, "--bulk")
+		more = append(more, "--bulk")
 	}
 	if err := r.bridges.enter(id); err != nil {
 		return nil, err
 	}
-	b, err := r.startBridge(ctx, args, func() { r.bridges.leave(id) })
+	b, err := r.startBridge(ctx, id, more, func() { r.bridges.leave(id) })
 	if err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
@@ -68,7 +70,7 @@ type bridge struct {
 }
 
 // startBridge calls ended once, when the exec client has ended or could not be started.
-func (r *Runtime) startBridge(ctx context.Context, args []string, ended func()) (_ *bridge, err error) {
+func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string, ended func()) (_ *bridge, err error) {
 	defer func() {
 		if err != nil {
 			ended()
@@ -93,13 +95,18 @@ func (r *Runtime) startBridge(ctx context.Context, args []string, ended func()) 
 		}
 	}
 	b := &bridge{in: inW, out: outR, stderr: &head{}, reaped: make(chan struct{})}
-	b.cmd = exec.Command(r.o.Binary, args...)
-	b.cmd.Dir = "/"
-	b.cmd.Env = append(bareEnv(), "GOMAXPROCS=2")
+	var started func()
+	b.cmd, started, err = r.connect(context.Background(), id, args...) // it outlives the call
+	if err != nil {
+		_, _ = inR.Close(), outW.Close()
+		_, _ = inW.Close(), outR.Close()
+		return nil, err
+	}
+	b.cmd.Env = append(b.cmd.Env, "GOMAXPROCS=2")
 	b.cmd.Stdin, b.cmd.Stdout, b.cmd.Stderr = inR, outW, b.stderr
 	b.cmd.WaitDelay = time.Second
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = b.cmd.Start()
+	started()
 	_, _ = inR.Close(), outW.Close()
 	if err != nil {
 		_, _ = inW.Close(), outR.Close()
@@ -174,12 +181,39 @@ func (h *head) String() string {
 	return string(h.b)
 }
 
+// connect prepares a bridge's inner end, with the capabilities of root inside and no others. Without saying so, runsc gives
+// what the container was made with: of one that was made without a name that is one more, which process 1 has dropped by
+// then, and root inside can put a program of its own in the place of the agent's. started must be called after Start.
+func (r *Runtime) connect(ctx context.Context, id sandbox.ID, more ...string) (cmd *exec.Cmd, started func(), err error) {
+	process, err := json.Marshal(specs.Process{
+		Args: append([]string{agent.GuestPath, "connect"}, more...), Cwd: "/",
+		Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = in.Write(process) // far less than a pipe holds
+	if err = errors.Join(err, in.Close()); err != nil {
+		return nil, nil, errors.Join(err, out.Close())
+	}
+	cmd = exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--process=/proc/self/fd/3", string(id))...)
+	cmd.Dir, cmd.Env = "/", bareEnv()
+	cmd.ExtraFiles = []*os.File{out}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, func() { _ = out.Close() }, nil
+}
+
 // answers starts a bridge with nothing to say, and gives nil when the agent's socket took it.
 func (r *Runtime) answers(ctx context.Context, id sandbox.ID) error {
-	cmd := exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--user=0:0", "--cwd=/", string(id), agent.GuestPath, "connect")...)
-	cmd.Dir = "/"
-	cmd.Env = bareEnv()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd, started, err := r.connect(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer started()
 	// Its stdin is empty, so it ends at once; success means that the sandbox could start a program.
 	return cmd.Run()
 }

@@ -3,12 +3,10 @@ package runsc
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -187,7 +185,7 @@ func heldBySave(rootfs string) bool {
 	return false
 }
 
-// seal makes a save whole: its files are on the disk and counted before the manifest says so.
+// sealSave makes a save whole: its files are on the disk and counted before the manifest says so.
 func sealSave(dir string, m manifest) error {
 	m.Files = map[string]int64{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -327,26 +325,13 @@ func (r *Runtime) version(ctx context.Context) (string, error) {
 	r.versions.Lock()
 	defer r.versions.Unlock()
 	if r.said == "" {
-		said, err := runscVersion(ctx, r.o.Binary)
+		said, err := saidVersion(ctx, r.o.Binary)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("version of runsc: %w", err)
 		}
 		r.said = said
 	}
 	return r.said, nil
-}
-
-func runscVersion(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, versionLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.Env = bareEnv()
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("version of runsc: %w", err)
-	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	return first, nil
 }
 
 // restorable says why a save cannot be made to run again here; nil: it can be tried.
@@ -372,9 +357,5 @@ func (r *Runtime) restorable(ctx context.Context, m manifest) error {
 
 // savedConfig reads the configuration of the sandbox that was saved.
 func savedConfig(dir string, into any) error {
-	b, err := os.ReadFile(filepath.Join(dir, configName))
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, into)
+	return readJSON(filepath.Join(dir, configName), into)
 }

@@ -27,7 +27,8 @@ var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // oomScore makes sandboxes the first to be killed for the host's memory; the cgroup's own limit knows nobody else.
 var oomScore = 500
 
-// ociSpec is the sandbox's config.json. Annotations stay empty: runsc takes flags from them.
+// ociSpec is the sandbox's config.json. Annotations stay empty, because runsc takes flags from them;
+// filesSteps sets one, of ours alone.
 func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	host, held := spec.Hostname, capabilities
 	if host == "" {

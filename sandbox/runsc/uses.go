@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// UsesImage reports whether any sandbox on this host, or the save of one, stands on a root filesystem, whichever installation it is of: several
-// may share one cache. It reads all of /proc, so it is for pruning only.
+// UsesImage reports whether any sandbox on this host, or the save of one, stands on a root filesystem, whichever
+// installation it is of: several may share one cache. It reads all of /proc, so it is for pruning only.
 func UsesImage(rootfs string) (bool, error) {
 	if heldBySave(rootfs) {
 		return true, nil

@@ -21,7 +21,7 @@ func TestATerminalWaitsForASleepingSandbox(t *testing.T) {
 	r.hub.attach = func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error) {
 		if asleep.Load() {
 			asked.Add(1)
-			return nil, fmt.Errorf("%w: test", ErrAsleep)
+			return nil, fmt.Errorf("%w: test", sandbox.ErrAsleep)
 		}
 		return attach(ctx, id, pty, since)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandgate/internal/fault"
+	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
 )
 
@@ -117,7 +118,7 @@ func (s *session) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, ErrAsleep) {
+		if errors.Is(err, sandbox.ErrAsleep) {
 			if err = s.sleep(); err == nil {
 				lost, pause = time.Time{}, s.hub.times.retry
 				continue
@@ -135,7 +136,7 @@ func (s *session) run() {
 		} else {
 			s.noticeAll("interrupted", "The connection to the sandbox is interrupted. What you type is kept and sent when it is back.")
 		}
-		slog.Debug("terminal: bridge lost", "sandbox", s.key.id, "pty", s.key.pty, "err", err)
+		slog.Debug("terminal: bridge lost", "sandbox", s.key.id, "pty", s.key.pty, "cause", err)
 		select {
 		case <-time.After(pause):
 		case <-s.ctx.Done():

@@ -53,11 +53,8 @@ type Viewer struct {
 	Since   int64  // offset to continue at exactly; -1 asks for a snapshot
 }
 
-// ErrAsleep is what an AttachFunc answers while the sandbox is suspended: the terminal waits, and input wakes it.
-var ErrAsleep = errors.New("the sandbox is suspended")
-
-// AttachFunc reaches a terminal in a sandbox, without waking one that is suspended. The attachment lives at most as long
-// as ctx.
+// AttachFunc reaches a terminal in a sandbox, without waking one that is suspended: sandbox.ErrAsleep, the terminal waits,
+// and input wakes it. The attachment lives at most as long as ctx.
 type AttachFunc func(ctx context.Context, id sandbox.ID, pty string, since int64) (agent.Attachment, error)
 
 // Hub shares terminals among viewers. Safe for concurrent use.

@@ -61,7 +61,7 @@ func (r *Resolver) answer(ctx context.Context, addr netip.Addr, packet []byte, t
 	m.Truncate(size)
 	out, err := m.Pack()
 	if err != nil {
-		r.log.Debug("an answer could not be packed", "error", err)
+		r.log.Debug("an answer could not be packed", "cause", err)
 		return bare(packet, dns.RcodeServerFailure)
 	}
 	return out
@@ -136,7 +136,7 @@ func (r *Resolver) reply(ctx context.Context, id sandbox.ID, pol sandbox.Network
 	}
 	if len(ports) > 0 && len(addrs) > 0 {
 		if err := r.admit(ctx, id, addrs, ports, answer); err != nil {
-			r.log.Warn("addresses of an allowed name could not be opened", "sandbox", id, "error", err)
+			r.log.Warn("addresses of an allowed name could not be opened", "sandbox", id, "cause", err)
 			r.denials.add(id, name, WhyNotAdmitted)
 			m.Rcode = dns.RcodeServerFailure
 			return m

@@ -69,7 +69,7 @@ func (u *upstreams) reread() {
 	c, err := readConfig(u.path)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) || len(u.servers) > 0 {
-			u.log.Warn(unreadableSaid, "error", err)
+			u.log.Warn(unreadableSaid, "cause", err)
 		}
 		if c == nil && u.servers == nil { // nothing is known: at least what was given
 			c = &dns.ClientConfig{}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,13 +31,25 @@ type names struct {
 	asked map[string]int
 }
 
+// bothKinds listens by UDP and TCP on one port. Which one is free for the former may be taken for the latter.
+func bothKinds(t *testing.T, addr string) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for {
+		pc, err := net.ListenPacket("udp", addr)
+		require.NoError(t, err)
+		ln, err := net.Listen("tcp", pc.LocalAddr().String())
+		if err == nil {
+			return pc, ln
+		}
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		require.NoError(t, pc.Close())
+	}
+}
+
 func newNames(t *testing.T) *names {
 	t.Helper()
 	n := &names{rr: map[string][]string{}, asked: map[string]int{}}
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", pc.LocalAddr().String())
-	require.NoError(t, err)
+	pc, ln := bothKinds(t, "127.0.0.1:0")
 	n.addr = netip.MustParseAddrPort(pc.LocalAddr().String())
 	for _, s := range []*dns.Server{{PacketConn: pc, Handler: n}, {Listener: ln, Handler: n}} {
 		up := make(chan struct{})
@@ -163,10 +176,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	r, err := New(o)
 	require.NoError(t, err)
 	w.r = r
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", pc.LocalAddr().String())
-	require.NoError(t, err)
+	pc, ln := bothKinds(t, "127.0.0.1:0")
 	w.addr = pc.LocalAddr().String()
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(context.Background(), pc, ln) }()
