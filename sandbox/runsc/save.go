@@ -208,9 +208,14 @@ func (r *Runtime) Settle(ctx context.Context, id sandbox.ID) (bool, error) {
 		return false, err
 	}
 	to := r.ownSave(id)
+	clean := 0 // looks in a row: a checkpoint that was just forked when the server died does not bear its name yet
 	err := poll(ctx, saveLimit, func() (bool, error) {
 		found, args, err := r.strays(string(id))
-		return !slices.ContainsFunc(found, func(p proc) bool { return slices.Contains(args[p.PID], "checkpoint") }), err
+		clean++
+		if slices.ContainsFunc(found, func(p proc) bool { return slices.Contains(args[p.PID], "checkpoint") }) {
+			clean = 0
+		}
+		return clean > 5, err
 	})
 	if err != nil {
 		return false, fmt.Errorf("settle %s: %w", id, err)
