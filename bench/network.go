@@ -191,12 +191,17 @@ func (b *bench) download() (err error) {
 	return nil
 }
 
-// policyChange: one policy changed among 500 attached networks, by the Go benchmark beside the jail.
+// policyChange: one policy changed among 500 attached networks, against one that is alone, by the Go benchmark beside the
+// jail.
 func (b *bench) policyChange() error {
-	ns, err := b.benchmark("BenchmarkChangeAmong500", "./sandbox/netjail")
+	many, err := b.benchmark("BenchmarkChange/among-500", "./sandbox/netjail", 200)
 	if err != nil {
 		return err
 	}
-	b.rows["policy_change_500"] = row{Value: round(ns / 1e6), Unit: "ms"}
+	alone, err := b.benchmark("BenchmarkChange/among-1", "./sandbox/netjail", 200)
+	if err != nil {
+		return err
+	}
+	b.pair("policy_change_500", "ms", []float64{many / 1e6}, []float64{alone / 1e6})
 	return nil
 }

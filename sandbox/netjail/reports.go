@@ -95,7 +95,7 @@ func listenTo(ctx context.Context, group uint16, j *Jail) (*reports, error) {
 		return nil, errors.Join(fmt.Errorf("listen to nflog: %w", err), l.Close())
 	}
 	if r.answers, err = openRefusals(j.o.gateway()); err != nil {
-		j.o.Log.Warn("refused datagrams are answered by the kernel alone, one a second", "err", err)
+		j.o.Log.Warn("refused datagrams are answered by the kernel alone, one a second", "cause", err)
 	}
 	go func() {
 		defer close(r.done)

@@ -67,7 +67,7 @@ func (j *Jail) rewrite() error {
 	}
 	err = j.writeAll()
 	if err != nil && j.s.ownTimes {
-		j.o.Log.Warn("connections of sandboxes that ended stay in the host's table as long as its own do", "err", err)
+		j.o.Log.Warn("connections of sandboxes that ended stay in the host's table as long as its own do", "cause", err)
 		j.s.ownTimes = false
 		err = j.writeAll()
 	}
