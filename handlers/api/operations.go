@@ -108,11 +108,11 @@ var operations = map[string]operation{
 
 	"POST /v1/sandboxes/:id/suspend": {
 		tag: "sandboxes", summary: "Suspend a sandbox", about: "A persistent one: memory, processes and files go to the host's disk, and any call that needs them wakes it. sandboxes:run suspends one's own, sandboxes:manage anyone's.",
-		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409, 422},
 	},
 	"POST /v1/sandboxes/:id/fork": {
 		tag: "sandboxes", summary: "Fork a sandbox", about: "Another one that goes on where this one is: its files, its memory and all that runs in it. This one goes on, too.",
-		answers: ok[sandboxBody]("The new sandbox."), refusals: []int{409},
+		answers: ok[sandboxBody]("The new sandbox."), refusals: []int{409, 422},
 	},
 	"POST /v1/sandboxes/:id/snapshots": {
 		tag: "snapshots", summary: "Take a snapshot", about: "Its files, its memory and all that runs in it, kept under a name. The sandbox runs on; a suspended one is woken for it.",
@@ -125,7 +125,7 @@ var operations = map[string]operation{
 	},
 	"POST /v1/sandboxes/:id/resume": {
 		tag: "sandboxes", summary: "Wake a sandbox", about: "Answers when it runs. One that runs already is a success.",
-		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+		answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409, 422},
 	},
 
 	"GET /v1/limits": {tag: "sandboxes", summary: "Read the workspace's limits", answers: ok[workspaceLimitsBody]("What holds, and why.")},

@@ -170,8 +170,7 @@ func TestSnapshotsGoOnByThemselves(t *testing.T) {
 		own := api.view(id, pty, "")
 		own.until("scrollback", func() bool { return bytes.Contains(own.snapshot, []byte("tick 2\r\n")) })
 		own.forget()
-		own.typeText("\x03")
-		own.sees("root@")
+		own.interrupt("root@")
 		own.typeText("echo in-$MARK\n")
 		own.sees("in-kept\r\n")
 	}

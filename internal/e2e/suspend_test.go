@@ -172,8 +172,7 @@ func TestASandboxSleepsAndWakesWithAllThatRunsInIt(t *testing.T) {
 	late := api.view(id, pty, "")
 	late.until("scrollback", func() bool { return bytes.Contains(late.snapshot, []byte("tick 2\r\n")) })
 	late.forget()
-	late.typeText("\x03")
-	late.sees("root@")
+	late.interrupt("root@")
 	late.typeText("echo still-$MARK\n")
 	late.sees("still-kept\r\n")
 
@@ -360,8 +359,7 @@ while True:
 			own = term // who came first drives
 		}
 		own.forget()
-		own.typeText("\x03")
-		own.sees("root@")
+		own.interrupt("root@")
 		own.typeText("echo in-$MARK\n")
 		own.sees("in-kept\r\n")
 	}

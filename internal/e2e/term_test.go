@@ -125,6 +125,24 @@ func (v *viewer) sees(text string) {
 	v.until(text, func() bool { return strings.Contains(string(v.out), text) })
 }
 
+// interrupt presses ^C until text shows up. One that falls between two programs of a loop may reach neither, here as at any
+// terminal; whoever sits there presses it again.
+func (v *viewer) interrupt(text string) {
+	v.t.Helper()
+	deadline, again := time.After(20*time.Second), time.NewTicker(time.Second)
+	defer again.Stop()
+	v.typeText("\x03")
+	for !strings.Contains(v.text(), text) {
+		select {
+		case <-v.changed:
+		case <-again.C:
+			v.typeText("\x03")
+		case <-deadline:
+			require.Fail(v.t, "no "+text+" after ^C", "output %q", v.text())
+		}
+	}
+}
+
 func (v *viewer) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
