@@ -184,6 +184,8 @@ func (b *builder) add(api *huma.OpenAPI, r route, op operation, errorSchema *hum
 			Content: map[string]*huma.MediaType{"application/json": {Schema: errorSchema}},
 		}
 	}
+	// By the listener itself, which reads no further: a line of text.
+	o.Responses["431"] = &huma.Response{Description: "The address and the headers are longer than 64 KiB."}
 	item := api.Paths[path]
 	if item == nil {
 		item = &huma.PathItem{}
