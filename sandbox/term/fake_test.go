@@ -421,11 +421,15 @@ func (r *rig) open(v Viewer, change ...func(*fakeConn)) *view {
 	return w
 }
 
-// opened waits for the hello as well.
+// opened waits for the hello as well, and for the snapshot that follows where the viewer has seen nothing yet: what is
+// printed before it becomes part of it instead of output.
 func (r *rig) opened(v Viewer, change ...func(*fakeConn)) *view {
 	r.t.Helper()
 	w := r.open(v, change...)
 	r.until(func() bool { return len(w.find("hello")) == 1 }, "hello")
+	if v.Since < 0 {
+		r.until(func() bool { return len(w.snapshots()) > 0 }, "first snapshot")
+	}
 	return w
 }
 
