@@ -11,7 +11,7 @@ import { copyText } from "../dom";
 import { Clipboard } from "./clipboard";
 import { Link } from "./link";
 import { fontSize, lookChanged, memory, onLookChange, onThemeChange, theme } from "./look";
-import { ask, Bar, button, element, Find } from "./page";
+import { ask, Bar, button, element, Find, Fold } from "./page";
 import { latin1 } from "./protocol";
 import { Status } from "./status";
 import { cleanPaste, cleanTitle, isReply, maxPaste, pasteBytes, pasteQuestion, safeLink } from "./text";
@@ -112,17 +112,21 @@ class View {
 		this.term.loadAddon(new WebLinksAddon((_e, uri) => void this.follow(uri)));
 
 		this.findButton = button("Find", "Find (Ctrl+Shift+F)", () => this.find.open());
-		this.lightButton = button("Light", "A light terminal", () => this.toggleLight());
-		this.readerButton = button("Reader", "Screen reader mode", () => this.toggleReader());
+		this.lightButton = button("Light terminal", "", () => this.toggleLight());
+		this.readerButton = button("Screen reader mode", "", () => this.toggleReader());
+		const view = new Fold("tty-view");
+		view.fill("View", [
+			button("Smaller text", "Ctrl+Shift+↓", () => this.zoom(-1)),
+			button("Larger text", "Ctrl+Shift+↑", () => this.zoom(1)),
+			this.lightButton,
+			this.readerButton,
+		]);
 		const tools = element(
 			"span",
 			{ class: "tty-tools" },
 			element("span", { class: "tty-hint" }, leaveHint),
 			this.findButton,
-			button("A−", "Smaller text (Ctrl+Shift+↓)", () => this.zoom(-1)),
-			button("A+", "Larger text (Ctrl+Shift+↑)", () => this.zoom(1)),
-			this.lightButton,
-			this.readerButton,
+			view.root,
 		);
 		this.clipboard = new Clipboard({
 			may: () => this.muted === 0 && this.stale === 0 && this.status.role === "driver" && document.hasFocus(),

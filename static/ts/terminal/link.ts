@@ -48,7 +48,7 @@ const ackIdle = 60;
 /** Input that may wait in the browser, in bytes. */
 const maxBuffered = 64 << 10;
 /** Whether what was typed arrived is asked after this. */
-const askAfter = 1000;
+const askAfter = 500;
 /** A socket that says nothing at all for so long after a question is dead, whatever it says of itself … */
 const deadAfter = 8000;
 /** … or for so long while a paste is under way, which the question stands behind. */
@@ -261,8 +261,8 @@ export class Link {
 		this.drop();
 		const pause = backoff(this.tries++);
 		this.timer = window.setTimeout(() => this.dial(), pause);
-		this.on.state({ name: "waiting", text: navigator.onLine ? text : "You are offline.", until: Date.now() + pause });
 		if (unsure) this.on.lost(false);
+		this.on.state({ name: "waiting", text, until: Date.now() + pause });
 	}
 
 	private finish(end: Ending): void {

@@ -93,6 +93,31 @@ export class Bar {
 	}
 }
 
+/** A list that is folded away until it is wanted. Escape, or leaving it, folds it again. */
+export class Fold {
+	readonly root: HTMLDetailsElement;
+	private readonly summary = element("summary", { class: "tty-btn" });
+	private readonly list = element("ul", {});
+
+	constructor(kind: string) {
+		this.root = element("details", { class: `tty-fold ${kind}` }, this.summary, this.list);
+		this.root.addEventListener("keydown", (e) => {
+			if (e.key !== "Escape" || !this.root.open) return;
+			e.preventDefault();
+			this.root.open = false;
+			this.summary.focus();
+		});
+		this.root.addEventListener("focusout", (e) => {
+			if (!(e.relatedTarget instanceof Node && this.root.contains(e.relatedTarget))) this.root.open = false;
+		});
+	}
+
+	fill(title: string, lines: HTMLElement[]): void {
+		this.summary.textContent = title;
+		this.list.replaceChildren(...lines.map((line) => element("li", {}, line)));
+	}
+}
+
 /** Asks before something happens; the text is shown with its controls visible and never as markup. */
 export function ask(host: HTMLElement, title: string, why: string, text: string, yes: string): Promise<boolean> {
 	const shown = text.length > 4000 ? `${text.slice(0, 4000)}…` : text;

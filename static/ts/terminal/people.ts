@@ -1,5 +1,5 @@
 // Who is at a terminal: what the bar says of them, who asks for the keyboard, and the list from which it is handed over.
-import { button, element } from "./page";
+import { button, element, Fold } from "./page";
 import type { Person } from "./protocol";
 
 /** The names in a list, the first ones at length. */
@@ -20,33 +20,22 @@ export function presence(people: Person[], driving: boolean, driver: string): st
 
 /** The list of who is there, folded away until it is wanted. */
 export class PeopleList {
-	readonly root = element("details", { class: "tty-people" });
-	private readonly summary = element("summary", { class: "tty-btn" });
-	private readonly list = element("ul", {});
+	private readonly fold = new Fold("tty-people");
+	readonly root = this.fold.root;
 
 	constructor(private readonly handOver: (id: number) => void) {
-		this.root.append(this.summary, this.list);
 		this.root.hidden = true;
-		this.root.addEventListener("keydown", (e) => {
-			if (e.key !== "Escape" || !this.root.open) return;
-			e.preventDefault();
-			this.root.open = false;
-			this.summary.focus();
-		});
-		this.root.addEventListener("focusout", (e) => {
-			if (!(e.relatedTarget instanceof Node && this.root.contains(e.relatedTarget))) this.root.open = false;
-		});
 	}
 
 	show(people: Person[], driving: boolean): void {
 		this.root.hidden = people.length < 2;
 		if (this.root.hidden) this.root.open = false;
-		this.summary.textContent = `${people.length} here`;
-		this.list.replaceChildren(
-			...people.map((p) => {
+		this.fold.fill(
+			`${people.length} here`,
+			people.map((p) => {
 				const what = p.drives ? "types" : p.asks ? "asks to type" : p.mayType ? "watches" : "may only watch";
 				const name = p.you ? `${p.name} (you)` : p.same ? `${p.name} (you, another window)` : p.name;
-				const line = element("li", {}, element("bdi", {}, name), element("span", { class: "tty-does" }, what));
+				const line = element("span", {}, element("bdi", {}, name), element("span", { class: "tty-does" }, what));
 				if (driving && !p.you && p.mayType) {
 					line.append(
 						button("Hand over", `Let ${p.name} type here; you will watch`, () => {

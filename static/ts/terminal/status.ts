@@ -30,6 +30,7 @@ export class Status {
 	private trouble = ""; // what the sandbox is up to while the connection itself is fine
 	private stuck = false; // the program takes no input
 	private greeted = false;
+	private loss = ""; // what the broken connection may have lost
 
 	constructor(
 		private readonly host: Host,
@@ -86,7 +87,12 @@ export class Status {
 			case "waiting":
 				this.away();
 				this.set("reconnecting");
-				this.bar().show("warn", s.text, [button("Try now", "", () => this.host.retry())], s.until);
+				this.bar().show(
+					"warn",
+					`${s.text} ${this.loss}`.trim(),
+					[button("Try now", "", () => this.host.retry())],
+					s.until,
+				);
 				break;
 			case "closed":
 				this.away();
@@ -102,11 +108,8 @@ export class Status {
 
 	/** What was typed last may be gone. */
 	lost(rest: boolean): void {
-		this.bar().flash(
-			rest
-				? "The connection broke during the paste: the rest of it was not sent."
-				: "The connection broke while you typed: the last keys may not have arrived.",
-		);
+		this.loss = rest ? "The rest of the paste was not sent." : "The last keys may not have arrived.";
+		if (this.state !== "connected") this.bar().flash(this.loss);
 	}
 
 	/** Says why a key did nothing. */
@@ -203,6 +206,8 @@ export class Status {
 			);
 		if (this.greeted && before !== "driver" && role === "driver") this.bar().flash("You type now.");
 		this.greeted = true;
+		if (this.loss !== "") this.bar().flash(`Connected again. ${this.loss}`);
+		this.loss = "";
 		if (role === "driver") this.host.driving();
 		else this.clipboard().forget();
 	}
