@@ -82,8 +82,9 @@ func (c *doctorCmd) Run(e *env) error {
 	if data == "" {
 		data = "/var/lib/sandgate"
 	}
-	checks := runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, Images: images, DataDir: data, Inst: installedMark(data)})
-	for _, check := range append(checks, networkFinding(e.ctx)) {
+	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{
+		Binary: binary, Images: images, DataDir: data, Inst: installedMark(data), NetworkProbe: networkProbe(),
+	}) {
 		mark := "ok  "
 		if !check.OK {
 			mark, failed = "FAIL", true

@@ -5,48 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
-	"syscall"
-	"time"
 
 	"sandgate/sandbox"
 	"sandgate/sandbox/netjail"
-	"sandgate/sandbox/runsc"
 )
-
-const probeTime = 20 * time.Second
-
-// networkFinding tries the network jail without touching this host's network: it starts this program once more, in a
-// network namespace that goes with it.
-func networkFinding(ctx context.Context) runsc.Finding {
-	f := runsc.Finding{Name: "network jail", Mend: "load the kernel's nf_tables, nf_conntrack, nfnetlink_log, nft_fib and veth modules, or serve with --jail-pool off"}
-	self, err := os.Executable()
-	here, nerr := os.Readlink(ownNetwork)
-	if err := errors.Join(err, nerr); err != nil {
-		f.Detail = err.Error()
-		return f
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, self, "doctor", "--network-probe", here)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		f.Detail = strings.TrimPrefix(strings.TrimSpace(string(out)), "sandgate: ")
-		if f.Detail == "" {
-			f.Detail = err.Error()
-		}
-		return f
-	}
-	f.OK, f.Mend = true, ""
-	return f
-}
 
 const ownNetwork = "/proc/self/ns/net"
 
-// probeNetwork makes a jail with one sandbox in it, and takes both away. It refuses to do so in the namespace called not,
-// which people use.
+// networkProbe is the command line that tries the network jail in the network namespace that it is started in. It refuses
+// the one that this process is in: people use it.
+func networkProbe() []string {
+	self, err := os.Executable()
+	here, nerr := os.Readlink(ownNetwork)
+	if err != nil || nerr != nil {
+		return nil
+	}
+	return []string{self, "doctor", "--network-probe", here}
+}
+
+// probeNetwork makes a jail with one sandbox in it, and takes both away; not in the namespace called not.
 func probeNetwork(ctx context.Context, not string) (err error) {
 	here, err := os.Readlink(ownNetwork)
 	if err != nil {
