@@ -33,6 +33,7 @@ var own = map[string][]string{
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
 	"internal/seal":     {},
+	"internal/webhook":  {"sandbox/netjail/prefix"}, // a table: which addresses are not public
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {

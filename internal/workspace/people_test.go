@@ -416,7 +416,8 @@ func TestAdminCommands(t *testing.T) {
 	for _, e := range h.events(t, audit.Filter{Action: "user."}) {
 		require.Equal(t, auth.System, e.ActorKind)
 	}
-	_, bad, err := h.log.Verify(ctx)
+	v, err := h.log.Verify(ctx)
+	bad := v.Bad
 	require.NoError(t, err)
 	require.Zero(t, bad)
 }
