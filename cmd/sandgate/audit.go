@@ -111,4 +111,3 @@ func exportTime(flag, text string) (time.Time, error) {
 	}
 	return time.Time{}, fmt.Errorf("%s: %q is neither a date nor RFC 3339", flag, text)
 }
-

@@ -37,7 +37,7 @@ var own = map[string][]string{
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
-		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal", "internal/webhook",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.

@@ -111,3 +111,22 @@ func (l *Log) Prune(ctx context.Context) error {
 		}
 	}
 }
+
+// Publish tells the head of the record at once and then every so often, until ctx ends: what is told can be kept where
+// nobody of this host reaches.
+func (l *Log) Publish(ctx context.Context, every time.Duration, tell func(Head)) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		h, err := l.Head(ctx)
+		l.told(ctx, "read the head of the record", err)
+		if err == nil {
+			tell(h)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
