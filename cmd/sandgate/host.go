@@ -59,11 +59,15 @@ func buildImage(e *env, images *image.Store, name, mirror string) error {
 }
 
 type doctorCmd struct {
-	place `embed:""`
+	place        `embed:""`
+	NetworkProbe string `hidden:"" env:"-" help:"Try the network jail here, unless this network namespace is the one named."`
 }
 
 // Run prints one line per requirement; exit 1 when one fails.
 func (c *doctorCmd) Run(e *env) error {
+	if c.NetworkProbe != "" {
+		return probeNetwork(e.ctx, c.NetworkProbe)
+	}
 	binary := c.Runsc
 	if binary == "" {
 		binary = runsc.Path(c.Cache)
@@ -78,7 +82,9 @@ func (c *doctorCmd) Run(e *env) error {
 	if data == "" {
 		data = "/var/lib/sandgate"
 	}
-	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, Images: images, DataDir: data, Inst: installedMark(data)}) {
+	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{
+		Binary: binary, Images: images, DataDir: data, Inst: installedMark(data), NetworkProbe: networkProbe(),
+	}) {
 		mark := "ok  "
 		if !check.OK {
 			mark, failed = "FAIL", true
