@@ -60,7 +60,7 @@ export function mount(el: TerminalElement, options: Options): Handle {
 	};
 }
 
-const leaveHint = "Ctrl+Shift+L leaves the terminal";
+const leaveHint = "Ctrl+Shift+L: leave";
 
 class View {
 	private readonly term: Terminal;
@@ -83,6 +83,7 @@ class View {
 	private size = ""; // the terminal's, or the one last asked for
 	private fitTimer = 0;
 	private titleTimer = 0;
+	private showing = 0;
 	private lastDown: KeyboardEvent | undefined;
 
 	constructor(
@@ -150,7 +151,11 @@ class View {
 		);
 		this.bar = new Bar(this.status.people.root, tools);
 		this.find = new Find(search, () => this.focus());
-		this.screen = element("div", { class: "tty-screen", role: "group", "aria-label": `${o.name}. ${leaveHint}.` });
+		this.screen = element("div", {
+			class: "tty-screen",
+			role: "group",
+			"aria-label": `${o.name}. Ctrl+Shift+L leaves the terminal.`,
+		});
 		el.replaceChildren(this.find.root, this.screen, this.bar.root);
 		el.terminalText = () => this.text();
 		el.terminalScreen = () => this.lines(this.term.buffer.active.baseY, this.term.rows);
@@ -184,6 +189,7 @@ class View {
 		this.stop.abort();
 		window.clearTimeout(this.fitTimer);
 		window.clearTimeout(this.titleTimer);
+		cancelAnimationFrame(this.showing);
 		this.bar.stop();
 		this.link.close();
 		this.gl?.dispose();
@@ -225,6 +231,7 @@ class View {
 			this.clipboard.take(data);
 			return true;
 		});
+		this.term.onCursorMove(() => this.showCursor());
 		this.term.attachCustomKeyEventHandler((e) => this.key(e));
 		// Every way of pasting ends here, before xterm sees it.
 		this.screen.addEventListener(
@@ -236,13 +243,30 @@ class View {
 			},
 			{ capture: true, signal },
 		);
-		const seen = new ResizeObserver(() => this.fit());
+		const seen = new ResizeObserver(() => {
+			this.fit();
+			this.showCursor();
+		});
 		seen.observe(this.screen);
 		signal.addEventListener("abort", () => seen.disconnect());
 		document.addEventListener("visibilitychange", () => this.fit(), { signal });
 		void document.fonts.ready.then(() => this.fit());
 		onThemeChange(() => (this.term.options.theme = theme(this.el)), signal);
 		onLookChange(() => this.showLook(), signal);
+	}
+
+	/** Where the terminal is larger than its place, the line with the cursor is kept in sight. */
+	private showCursor(): void {
+		if (this.showing !== 0) return;
+		this.showing = requestAnimationFrame(() => {
+			this.showing = 0;
+			const place = this.screen;
+			if (place.scrollHeight <= place.clientHeight + 2) return;
+			const line = place.scrollHeight / this.term.rows;
+			const at = this.term.buffer.active.cursorY * line;
+			if (at < place.scrollTop || at + 2 * line > place.scrollTop + place.clientHeight)
+				place.scrollTop = at + 2 * line - place.clientHeight;
+		});
 	}
 
 	/** Draws by WebGL while seen: browsers grant only a few contexts, so a hidden terminal gives its own back. */

@@ -37,7 +37,8 @@ export class Bar {
 	private text = "";
 
 	constructor(people: HTMLElement, tools: HTMLElement) {
-		this.root = element("div", { class: "tty-bar" }, this.said, this.count, this.acts, people, this.task, tools);
+		const news = element("span", { class: "tty-news" }, this.said, this.count, this.acts, people, this.task);
+		this.root = element("div", { class: "tty-bar" }, news, tools);
 	}
 
 	/** Shows a state. A changed text is read out once; the seconds of until are only seen. */
