@@ -41,7 +41,12 @@ export type Handle = {
 };
 
 /** The element that mount was given. What it carries is for browser tests: the screen, with its scrollback or without. */
-export type TerminalElement = HTMLElement & { terminalText?: () => string; terminalScreen?: () => string[] };
+export type TerminalElement = HTMLElement & {
+	terminalText?: () => string;
+	terminalScreen?: () => string[];
+	/** "ROWS COLS", as stty says it. */
+	terminalSize?: () => string;
+};
 
 /**
  * Puts a terminal into el and connects it. el gets data-state (connecting, connected, reconnecting, exited, closed) and
@@ -158,6 +163,7 @@ class View {
 		});
 		el.replaceChildren(this.find.root, this.screen, this.bar.root);
 		el.terminalText = () => this.text();
+		el.terminalSize = () => `${this.term.rows} ${this.term.cols}`;
 		el.terminalScreen = () => this.lines(this.term.buffer.active.baseY, this.term.rows);
 		this.term.open(this.screen);
 		this.term.textarea?.setAttribute("aria-label", o.name);
@@ -196,6 +202,7 @@ class View {
 		this.term.dispose();
 		delete this.el.terminalText;
 		delete this.el.terminalScreen;
+		delete this.el.terminalSize;
 		this.el.replaceChildren();
 	}
 
@@ -302,8 +309,7 @@ class View {
 		}
 		const chord = e.ctrlKey && e.shiftKey && !e.altKey && !e.metaKey;
 		if (!chord) {
-			if (e.type === "keydown" && this.term.options.disableStdin === true) this.refusedKey(e);
-			return true;
+			return !(e.type === "keydown" && this.term.options.disableStdin === true && this.refusedKey(e));
 		}
 		const act: Record<string, () => void> = {
 			f: () => this.find.open(),
@@ -321,15 +327,17 @@ class View {
 		return false;
 	}
 
-	/** A key while this page does not type. One's own other window gives way at once; everybody else is asked. */
-	private refusedKey(e: KeyboardEvent): void {
-		if (e.ctrlKey || e.metaKey || (e.key.length !== 1 && e.key !== "Enter")) return;
+	/** A key while this page does not type. One's own other window gives way at once; everybody else is asked. True: done with. */
+	private refusedKey(e: KeyboardEvent): boolean {
+		if (e.ctrlKey || e.metaKey || (e.key.length !== 1 && e.key !== "Enter")) return false;
 		if (!this.status.drivesElsewhere || this.status.state !== "connected") {
 			this.status.whyNot();
-			return;
+			return false;
 		}
+		e.preventDefault();
 		this.status.takeOver();
 		this.link.input(new TextEncoder().encode(e.key === "Enter" ? "\r" : e.key));
+		return true;
 	}
 
 	private type(bytes: Uint8Array): void {
