@@ -32,15 +32,17 @@ var own = map[string][]string{
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
+	"sandbox/term/recording": {"internal/fault"}, // files and their format; knows no terminal
+
 	"internal/seal":     {},
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "sandbox/term/recording",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
-	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},
+	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox", "sandbox/term/recording"},
 
 	"internal/webhost": {},
 	"internal/wsconn":  {"internal/fault", "internal/webhost"},

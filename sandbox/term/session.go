@@ -44,6 +44,7 @@ type session struct {
 	ended   *CloseError
 	viewers []*viewer // in the order they came
 	driver  *viewer
+	rec     *recorder // nil: not recorded
 	linger  *time.Timer
 	settled bool
 	asleep  bool      // viewers were told that the sandbox is suspended
@@ -66,6 +67,9 @@ type piece struct {
 	from *viewer
 	p    []byte
 }
+
+// unused reports whether nobody looks and nothing records. Called with mu held.
+func (s *session) unused() bool { return len(s.viewers) == 0 && s.rec == nil }
 
 func newSession(h *Hub, k key) *session {
 	s := &session{
@@ -282,6 +286,9 @@ func (s *session) take(ev agent.PTYEvent) {
 	for _, w := range s.viewers {
 		w.poke()
 	}
+	if s.rec != nil {
+		s.rec.poke()
+	}
 }
 
 func (s *session) settle() {
@@ -322,8 +329,10 @@ func (s *session) waitForDriver() {
 		s.mu.Lock()
 		d := s.driver
 		behind := d != nil && d.greeted && !d.stalled && time.Now().After(d.skipTill) && s.ring.next-d.cursor > maxLag
+		rec := s.rec
+		far := rec.far()
 		s.mu.Unlock()
-		if !behind {
+		if !behind && !far {
 			return
 		}
 		select {
@@ -332,7 +341,12 @@ func (s *session) waitForDriver() {
 			return
 		case <-time.After(s.hub.times.driverStop):
 			s.mu.Lock()
-			d.stalled = true
+			if behind {
+				d.stalled = true
+			}
+			if far {
+				rec.stalled = true
+			}
 			s.mu.Unlock()
 			return
 		}
