@@ -97,6 +97,9 @@ func (w *Writer) begin(s Start) error {
 // Size is how large the file is, with what still waits to be written. Safe for concurrent use.
 func (w *Writer) Size() int64 { return w.size.Load() }
 
+// Term is the terminal's size as it was told last.
+func (w *Writer) Term() (cols, rows int) { return w.cols, w.rows }
+
 // Next is the offset of the byte of output that has to come next. What was held back is forgotten: it has to come again.
 func (w *Writer) Next() int64 {
 	w.out.restart(w.out.raw)
