@@ -127,7 +127,7 @@ func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty strin
 
 // ViewTerminal carries a viewer over conn until it ends; it closes conn with the contract's codes. Permission lost while
 // it is open: closed within 2 s. since -1 asks for a snapshot. A refusal closes conn with its code too. Who may type
-// passes the gate and is on record as long as they stay: typing changes things, looking does not.
+// passes the gate as an attachment; who watches is on record too.
 func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error {
 	r, client, err := s.reachPart(ctx, a, "terminal.view", id, pty, auth.SandboxesRead)
 	var p agent.PTY
@@ -150,18 +150,17 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 	ctx, cancel := s.guardTerminal(ctx, a, need)
 	defer cancel()
 	serve := func(ctx context.Context) (string, error) {
-		v := term.Viewer{Name: a.Name, MayType: need == auth.SandboxesRun, Since: since}
+		v := term.Viewer{Name: a.Name, Who: whoIs(a), MayType: need == auth.SandboxesRun, Since: since}
 		err := s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.typed(ctx, a, r.ID) })
 		if end, ok := errors.AsType[*term.CloseError](err); ok {
 			return fmt.Sprintf("closed with %d: %s", end.Code, end.Reason), nil // how a view ends, not a failure of it
 		}
 		return "", err
 	}
-	if need == auth.SandboxesRead {
-		_, err = serve(ctx)
-		return err
-	}
 	what := approval.Action{Kind: approval.Terminal, Name: "terminal.attach", SandboxID: id, Target: pty}
+	if need == auth.SandboxesRead {
+		what.Kind, what.Name = approval.Other, "terminal.view"
+	}
 	reached := false
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		reached = true
@@ -171,6 +170,17 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		return errors.Join(err, refuseConn(conn, err))
 	}
 	return err
+}
+
+// whoIs tells one person or key from another; their windows are known by it as theirs.
+func whoIs(a auth.Actor) string {
+	if a.KeyID != "" {
+		return "key " + a.KeyID
+	}
+	if a.UserID != "" {
+		return "person " + a.UserID
+	}
+	return ""
 }
 
 // typed keeps the sandbox, and the sign-in of the person who types, from being idle.
