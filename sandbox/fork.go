@@ -48,6 +48,11 @@ func (m *Manager) bring(ctx context.Context, r Record, from SaveID) (reason stri
 	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
 		return "", err
 	}
+	defer func() { // a runtime has waited where it came to that
+		if nerr := spec.Network.Wait(); err == nil {
+			err = nerr
+		}
+	}()
 	if from == "" {
 		return "", m.o.Runtime.Create(ctx, spec, journal)
 	}

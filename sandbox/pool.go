@@ -244,6 +244,9 @@ func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
 	spec.Network, err = m.attach(ctx, Record{ID: b.id, Network: NetworkPolicy{Mode: NetworkNone}}, silent)
 	if err == nil {
 		err = m.o.Runtime.Create(ctx, spec, silent)
+		if nerr := spec.Network.Wait(); err == nil {
+			err = nerr
+		}
 	}
 	if err == nil {
 		_, err = b.client.Hello(ctx)

@@ -126,7 +126,10 @@ func New(o Options) (*Runtime, error) {
 }
 
 // Close frees what the Runtime itself holds. Sandboxes live on.
-func (r *Runtime) Close() error { return r.watch.close() }
+func (r *Runtime) Close() error {
+	r.bridges.dropAll()
+	return r.watch.close()
+}
 
 // passable reports whether an unprivileged user may pass through every directory above path and into it: a sandbox's file
 // server is none of the host's users.

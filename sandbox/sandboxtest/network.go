@@ -59,6 +59,11 @@ func (f *FakeNetwork) Attach(ctx context.Context, id sandbox.ID, p sandbox.Netwo
 	return sandbox.Attachment{Resolver: netip.MustParseAddr("192.0.2.53")}, nil
 }
 
+// Begin implements sandbox.Network: the same, with nothing left to wait for.
+func (f *FakeNetwork) Begin(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (sandbox.Attachment, error) {
+	return f.Attach(ctx, id, p, journal)
+}
+
 func (f *FakeNetwork) set(id sandbox.ID, p sandbox.NetworkPolicy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

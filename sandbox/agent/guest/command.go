@@ -152,8 +152,46 @@ func (s *Server) runCommand(spec agent.CommandSpec) (*command, error) {
 	return c, nil
 }
 
-// spawn makes the pipes, starts the shell and everything that watches it.
+// spawn starts the shell, or the program that the line means, and everything that watches it.
 func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration) error {
+	p, otherwise := programOf(c.spec.Command, attr)
+	done, outputs, err := s.spawnReady(c, p, attr)
+	if err == nil && done == nil {
+		done, outputs, err = s.spawnAfresh(c, p, otherwise, attr)
+	}
+	if err != nil {
+		return err
+	}
+	var pumps sync.WaitGroup
+	for i, f := range outputs {
+		pumps.Go(func() { c.pump(i, f) })
+	}
+	drained := make(chan struct{})
+	go func() { pumps.Wait(); close(drained) }()
+	go s.watch(c, done, drained, timeout)
+	return nil
+}
+
+// spawnReady starts a program by the process that stands by, if there is one and it can; else done is nil.
+func (s *Server) spawnReady(c *command, p program, attr *syscall.ProcAttr) (done <-chan syscall.WaitStatus, outputs []*os.File, err error) {
+	if !p.tree || attr.Sys.Credential != nil || c.wantsStdin() {
+		return nil, nil, nil
+	}
+	b := s.takeStandby()
+	if b == nil {
+		return nil, nil, nil
+	}
+	c.started = now()
+	if err := b.become(attr.Dir, p.path, p.argv, p.env); err != nil {
+		b.release()
+		return nil, nil, nil //nolint:nilerr // the long way finds out what is wrong, if anything is
+	}
+	c.pid = b.pid
+	return b.done, b.outputs, nil
+}
+
+// spawnAfresh makes the pipes and a process.
+func (s *Server) spawnAfresh(c *command, p, otherwise program, attr *syscall.ProcAttr) (done <-chan syscall.WaitStatus, outputs []*os.File, err error) {
 	var fds []int // the child's ends
 	defer func() {
 		for _, fd := range fds {
@@ -161,14 +199,13 @@ func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration
 		}
 	}()
 	var ours []*os.File
-	fail := func(err error) error {
+	fail := func(err error) (<-chan syscall.WaitStatus, []*os.File, error) {
 		for _, f := range ours {
 			_ = f.Close()
 		}
-		return err
+		return nil, nil, err
 	}
-	wantStdin := c.spec.KeepStdin || len(c.spec.Stdin) > 0
-	if wantStdin {
+	if c.wantsStdin() {
 		child, us, err := pipe(false)
 		if err != nil {
 			return fail(err)
@@ -191,12 +228,12 @@ func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration
 	attr.Files = []uintptr{uintptr(fds[0]), uintptr(fds[1]), uintptr(fds[2])}
 
 	c.started = now()
-	pid, done, err := s.startLine(c.spec.Command, attr)
+	pid, done, err := s.startProgram(p, otherwise, attr)
 	if err != nil {
 		return fail(err)
 	}
 	c.pid = pid
-	if wantStdin {
+	if c.wantsStdin() {
 		c.stdin = ours[0]
 		if len(c.spec.Stdin) > 0 {
 			go c.feed(c.stdin, c.spec.Stdin, !c.spec.KeepStdin)
@@ -204,15 +241,10 @@ func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration
 		}
 		ours = ours[1:]
 	}
-	var pumps sync.WaitGroup
-	for i, f := range ours {
-		pumps.Go(func() { c.pump(i, f) })
-	}
-	drained := make(chan struct{})
-	go func() { pumps.Wait(); close(drained) }()
-	go s.watch(c, done, drained, timeout)
-	return nil
+	return done, ours, nil
 }
+
+func (c *command) wantsStdin() bool { return c.spec.KeepStdin || len(c.spec.Stdin) > 0 }
 
 // pipe makes a pipe of which only our end is non-blocking: programs are not made for a stdout that says EAGAIN.
 func pipe(childWrites bool) (child int, ours *os.File, err error) {
