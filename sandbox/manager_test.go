@@ -43,6 +43,14 @@ func newStub(t *testing.T) *stubRuntime {
 
 func (f *stubRuntime) Create(ctx context.Context, spec sandbox.Spec, journal sandbox.Journal) error {
 	for _, step := range []string{"directory", "container"} {
+		if step == "container" { // it would run from then on
+			if err := spec.Network.Wait(); err != nil {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				delete(f.alive, spec.ID)
+				return err
+			}
+		}
 		if err := journal(step); err != nil {
 			return err
 		}
