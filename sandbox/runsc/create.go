@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -161,7 +162,7 @@ func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, more ...stri
 	if err != nil {
 		return err
 	}
-	err = r.callAs(ctx, whileServed, createLimit, spec.ID, args, in, out)
+	err = r.callAs(ctx, ours(), createLimit, spec.ID, args, in, out)
 	_, _ = in.Close(), out.Close()
 	if err != nil {
 		return err
@@ -247,34 +248,32 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...strin
 	return writeJSON(r.stateFile(id), st, 0o600)
 }
 
-// whileServed is for what is killed with the server, so that no half-made sandbox goes on growing after a crash; in a group
-// of its own, so that ^C in the server's terminal does not reach it.
-var whileServed = syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-
 // call runs runsc to its end, or to the server's. The sandbox inherits the streams of "create" and "restore", so they are
 // /dev/null, or the pipes of its first bridge: another pipe would keep its reader waiting, and a file would let root inside
 // fill the host's disk through /proc/1/fd. What runsc has to say comes through its log file.
 func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, whileServed, limit, id, args, nil, nil)
+	return r.callAs(ctx, ours(), limit, id, args, nil, nil)
 }
 
 // callDetached is call for what goes on when the server dies.
 func (r *Runtime) callDetached(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, syscall.SysProcAttr{Setsid: true}, limit, id, args, nil, nil)
+	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args, nil, nil)
 }
 
-// callAs takes nil for a stream that is /dev/null.
-func (r *Runtime) callAs(ctx context.Context, as syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, in, out *os.File) error {
+// callAs runs runsc with in, if not nil, as its input. It has files as descriptors 3 and up; out gets what it says, where it
+// is to be read.
+func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, in *os.File, out io.Writer, files ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := filepath.Join(r.dir(id), "runsc.log")
 	cmd := exec.CommandContext(ctx, r.o.Binary, append([]string{"--log=" + log, "--log-format=json"}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = bareEnv()
-	cmd.SysProcAttr = &as
-	if in != nil && out != nil { // a nil file in an interface is none
-		cmd.Stdin, cmd.Stdout = in, out
+	if cmd.Stdout, cmd.ExtraFiles = out, files; in != nil {
+		cmd.Stdin = in // a nil file in an interface is none
 	}
+	// In a group of its own, so that ^C in the server's terminal does not reach it.
+	cmd.SysProcAttr = as
 	result := make(chan error, 1)
 	go func() {
 		// The death signal follows the thread that started the child: it has to live as long.

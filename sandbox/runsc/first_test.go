@@ -1,8 +1,10 @@
 package runsc
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,6 +109,37 @@ func TestAFirstBridgeThatNobodyHas(t *testing.T) {
 		_, err := dialed(t, r, id).Hello(t.Context())
 		return err == nil
 	}, 30*time.Second, 50*time.Millisecond, "another runtime has to go the long way")
+}
+
+// The rest of a sandbox's network is made beside it; without it nothing runs, and nothing is left.
+func TestNothingRunsBeforeItsNetworkIsReady(t *testing.T) {
+	o := options(t)
+	r := open(t, o)
+	dropSaves(t, r)
+	broken := errors.New("no link")
+	spec := smallSpec(sandbox.NewID())
+	spec.Network.Ready = func() error {
+		st, err := r.load(spec.ID)
+		require.NoError(t, err, "it is made meanwhile")
+		require.False(t, st.Started)
+		return broken
+	}
+	require.ErrorIs(t, r.Create(t.Context(), spec, quiet), broken)
+	nothingLeft(t, o, "after a creation")
+
+	id := start(t, r, small)
+	require.NoError(t, r.Suspend(t.Context(), id, quiet))
+	spec = smallSpec(id)
+	spec.Network.Ready = func() error {
+		_, err := r.load(id)
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		return broken
+	}
+	err := r.Resume(t.Context(), spec, own(id), quiet)
+	require.ErrorIs(t, err, broken)
+	require.NotErrorIs(t, err, sandbox.ErrUnrestorable)
+	spec.Network.Ready = nil
+	require.NoError(t, r.Resume(t.Context(), spec, own(id), quiet))
 }
 
 // What stands by for the next command is saved with the rest: the sandbox's, and each copy's, becomes that command.
