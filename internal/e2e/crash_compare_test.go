@@ -211,6 +211,7 @@ func (l *ledger) savesDiffer(t *testing.T, i *installation, running, asleep []st
 			names[n] = append(names[n], strings.TrimPrefix(filepath.Base(f), mark))
 		}
 		slices.Sort(names[n])
+		names[n] = slices.Compact(names[n]) // an image has two names: its own, and that of being the current one
 	}
 	if saving {
 		return "" // they come and go

@@ -46,6 +46,8 @@ type ledger struct {
 	unkept []*kept    // snapshots without an answer
 	faults []string
 	count  map[string]int // of what was done, for the log
+	left   int            // answers until busy is closed
+	busy   chan struct{}
 }
 
 func newLedger() *ledger {
@@ -66,6 +68,18 @@ func (l *ledger) did(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count[what]++
+	if l.left--; l.left == 0 {
+		close(l.busy)
+	}
+}
+
+// begin lets the clients go, and gives what is closed after so many answers.
+func (l *ledger) begin(answers int) (busy <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left, l.busy = answers+1, make(chan struct{})
+	l.open.Store(true)
+	return l.busy
 }
 
 func (l *ledger) story() string {

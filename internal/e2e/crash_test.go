@@ -36,7 +36,9 @@ const (
 	crashClients   = 4
 	crashBoxes     = 7 // alive at a time, about
 	crashSnapshots = 2
-	crashWindow    = 1400 * time.Millisecond // in which the kill comes
+	crashAnswers   = 50                     // the kill comes after fewer answers,
+	crashPause     = 250 * time.Millisecond // and up to so much later,
+	crashPatience  = 3 * time.Second        // but not later than this on a slow machine
 )
 
 func crashes(t *testing.T, rounds int) {
@@ -49,25 +51,29 @@ func crashes(t *testing.T, rounds int) {
 	s := host.serve()
 	begin := time.Now()
 	for round := range rounds {
-		kill := time.After(time.Duration(rng.Int64N(int64(crashWindow))))
-		l.open.Store(true)
+		late, pause, answers := time.After(crashPatience), time.Duration(rng.Int64N(int64(crashPause))), rng.IntN(crashAnswers)
+		busy := l.begin(answers)
 		var clients sync.WaitGroup
 		for n := range crashClients {
 			c := &crashClient{ledger: l, url: s.url, key: key, rng: rand.New(rand.NewPCG(seed, uint64(1+round*crashClients+n)))}
 			clients.Go(c.run)
 		}
-		<-kill
+		select {
+		case <-busy:
+			<-time.After(pause)
+		case <-late:
+		}
 		l.open.Store(false)
 		s.stop(syscall.SIGKILL)
 		clients.Wait()
 		l.fine(t, round)
-		busy := round%3 == 1 // the next server also keeps sandboxes that belong to nobody, and saves in passing
-		if s = nil; busy {
+		pool := round%3 == 1 // the next server also keeps sandboxes that belong to nobody, and saves in passing
+		if pool {
 			s = host.serve("--pool", "2", "--save-every", "1s")
 		} else {
 			s = host.serve()
 		}
-		l.compare(t, s, key, busy, rng)
+		l.compare(t, s, key, pool, rng)
 		if t.Failed() {
 			return
 		}
