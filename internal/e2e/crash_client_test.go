@@ -64,7 +64,7 @@ func (c *crashClient) call(method, path string, body, out any, may func() bool) 
 	var problem struct{ Code string }
 	_ = json.Unmarshal(answer, &problem)
 	c.did(what + " " + problem.Code)
-	if problem.Code != "conflict" && problem.Code != "starting" && !may() {
+	if expected := problem.Code == "conflict" || problem.Code == "starting" || may(); !expected || problem.Code == "internal" {
 		c.fault("%s %s: %d %s", method, path, resp.StatusCode, answer)
 	}
 	return false, problem.Code == "conflict" || problem.Code == "quota_exceeded"
