@@ -93,11 +93,14 @@ func (s *Server) activityEvents(v *visit) error {
 	if !v.actor.May(need) {
 		need = auth.SandboxesRead
 	}
-	seen := int64(-1)
+	seen := since // the page has what was there
 	return v.streamFor(need, min(s.o.Tick, tailEvery), false, func(out *events) error {
 		end, err := s.o.Service.RecordEnd(v.ctx(), v.actor)
-		if err != nil || end == seen {
+		if err != nil {
 			return err
+		}
+		if end == seen {
+			return out.open()
 		}
 		rows, err := v.activityRows(f, q, since)
 		if err != nil {

@@ -75,6 +75,14 @@ func (v *visit) streamFor(need auth.Permission, every time.Duration, wakes bool,
 	}
 }
 
+// open begins the answer where there is nothing to send yet, so that the page knows that it is connected.
+func (e *events) open() error {
+	if e.v.Response().Committed {
+		return nil
+	}
+	return e.write([]byte(": here\n\n"))
+}
+
 // end tells the page why the stream ends, if it has begun and there is somebody to tell.
 func (e *events) end(ctx context.Context, err error) error {
 	if !e.v.Response().Committed {
