@@ -267,6 +267,14 @@ func (v *visit) storyFacts(r sandbox.Record) []views.Detail {
 	return facts
 }
 
+// days is a time in days where it is some.
+func days(d time.Duration) string {
+	if d >= 48*time.Hour {
+		return strconv.Itoa(int(d.Hours()/24)) + " days"
+	}
+	return span(d)
+}
+
 // recordPage tells about the record itself.
 func (s *Server) recordPage(v *visit) error {
 	st, err := s.o.Service.RecordState(v.ctx(), v.actor)
@@ -279,7 +287,7 @@ func (s *Server) recordPage(v *visit) error {
 		Holds: ui.Message{Text: "Nobody has looked at the whole record since the server started."},
 		Facts: []views.Detail{
 			{Name: "Rows of the chain", Value: strconv.FormatInt(st.Sizes.Events, 10) + ", of all workspaces; kept for good"},
-			{Name: "Copies of output", Value: fmt.Sprintf("%d, %s of %s; the oldest go first, and after %s", st.Sizes.Copies, size(st.Sizes.CopiesBytes), size(st.Keeping.Bytes), span(st.Keeping.Age))},
+			{Name: "Copies of output", Value: fmt.Sprintf("%d, %s of %s; the oldest go first, and after %s", st.Sizes.Copies, size(st.Sizes.CopiesBytes), size(st.Keeping.Bytes), days(st.Keeping.Age))},
 			{Name: "Database", Value: size(st.Sizes.Database)},
 		},
 	}
