@@ -16,9 +16,10 @@ var own = map[string][]string{
 	"auth":                {"internal/fault"},
 	"auth/session":        {"auth", "internal/fault"},
 
-	"sandbox":             {"internal/fault", "sandbox/agent"},
+	"sandbox":             {"internal/fault", "sandbox/agent", "sandbox/effect"},
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
+	"sandbox/effect":      {}, // compares what is given to it
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
@@ -28,8 +29,8 @@ var own = map[string][]string{
 	"sandbox/netjail/policy":   {"internal/fault", "sandbox", "sandbox/netjail/prefix"},
 	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
 
-	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
-	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
+	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/effect", "sandbox/image"},
+	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest", "sandbox/effect"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
 	"internal/seal":     {},
