@@ -56,7 +56,7 @@ var own = map[string][]string{
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/fault", "internal/httpstatus",
+		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},

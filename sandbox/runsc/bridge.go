@@ -42,6 +42,11 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if st.Sentry.stopped() || st.Gofer.stopped() {
 		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
 	}
+	if !bulk {
+		if b := r.bridges.take(id); b != nil {
+			return b, nil
+		}
+	}
 	if err := r.mendState(id, st.Sentry); err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
@@ -69,6 +74,24 @@ type bridge struct {
 	reaped  chan struct{}
 }
 
+// bridgePipes makes both pipes of a bridge.
+func bridgePipes() (inR, inW, outR, outW *os.File, err error) {
+	if inR, inW, err = os.Pipe(); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if outR, outW, err = os.Pipe(); err != nil {
+		_, _ = inR.Close(), inW.Close()
+		return nil, nil, nil, nil, err
+	}
+	for _, f := range []*os.File{inW, outR} {
+		if c, err := f.SyscallConn(); err == nil {
+			// More than the default where the system grants it; Fd() would make the pipe block a thread.
+			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
+		}
+	}
+	return inR, inW, outR, outW, nil
+}
+
 // startBridge calls ended once, when the exec client has ended or could not be started.
 func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string, ended func()) (_ *bridge, err error) {
 	defer func() {
@@ -79,20 +102,9 @@ func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inR, inW, err := os.Pipe()
+	inR, inW, outR, outW, err := bridgePipes()
 	if err != nil {
 		return nil, err
-	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		_, _ = inR.Close(), inW.Close()
-		return nil, err
-	}
-	for _, f := range []*os.File{inW, outR} {
-		if c, err := f.SyscallConn(); err == nil {
-			// More than the default where the system grants it; Fd() would make the pipe block a thread.
-			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
-		}
 	}
 	b := &bridge{in: inW, out: outR, stderr: &head{}, reaped: make(chan struct{})}
 	var started func()
@@ -185,10 +197,15 @@ func (h *head) String() string {
 // what the container was made with: of one that was made without a name that is one more, which process 1 has dropped by
 // then, and root inside can put a program of its own in the place of the agent's. started must be called after Start.
 func (r *Runtime) connect(ctx context.Context, id sandbox.ID, more ...string) (cmd *exec.Cmd, started func(), err error) {
-	process, err := json.Marshal(specs.Process{
+	return r.within(ctx, id, nil, specs.Process{
 		Args: append([]string{agent.GuestPath, "connect"}, more...), Cwd: "/",
 		Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
 	})
+}
+
+// within prepares the start of a process inside: of a program there, or of a file of the host's.
+func (r *Runtime) within(ctx context.Context, id sandbox.ID, program *os.File, p specs.Process) (cmd *exec.Cmd, started func(), err error) {
+	process, err := json.Marshal(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,9 +217,14 @@ func (r *Runtime) connect(ctx context.Context, id sandbox.ID, more ...string) (c
 	if err = errors.Join(err, in.Close()); err != nil {
 		return nil, nil, errors.Join(err, out.Close())
 	}
-	cmd = exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--process=/proc/self/fd/3", string(id))...)
+	args := append(r.flags(), "exec", "--process=/proc/self/fd/3")
+	files := []*os.File{out}
+	if program != nil {
+		args, files = append(args, "--exec-fd=4"), append(files, program)
+	}
+	cmd = exec.CommandContext(ctx, r.o.Binary, append(args, string(id))...)
 	cmd.Dir, cmd.Env = "/", bareEnv()
-	cmd.ExtraFiles = []*os.File{out}
+	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, func() { _ = out.Close() }, nil
 }
