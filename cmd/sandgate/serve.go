@@ -250,6 +250,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	all.Go(func() { ps.manager.KeepPool(ctx) })
 	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
 	all.Go(func() { ps.service.SweepSnapshots(ctx) })
+	all.Go(func() { ps.service.SweepApprovals(ctx) })
 	all.Go(func() { ps.service.SampleMetrics(ctx) })
 	if c.SaveEvery > 0 {
 		all.Go(func() { ps.manager.KeepSaved(ctx, c.SaveEvery) })

@@ -33,14 +33,14 @@ var own = map[string][]string{
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
 	"internal/seal":     {},
-	"internal/approval": {"auth"},
+	"internal/approval": {"auth", "internal/fault"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
-	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},
+	"internal/store": {"auth", "internal/approval", "internal/audit", "internal/fault", "sandbox"},
 
 	"internal/webhost": {},
 	"internal/wsconn":  {"internal/fault", "internal/webhost"},
@@ -52,7 +52,7 @@ var own = map[string][]string{
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
