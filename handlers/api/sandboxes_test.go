@@ -19,7 +19,7 @@ const oneSandbox = `{"id":"sbaaaaaaaaaaaaaaaaaaaa","status":"running","reason":n
 	"last_activity":"2026-11-30T12:00:00.123456Z","label":"one","persistent":false,"image":"base","parent":null,"owner":{"kind":"key","name":"robot"},
 	"expires_at":null,"idle":{"since":"2026-11-30T12:00:00.123456Z","alive_because":[],"action":"kill","at":null,"idle_timeout":0,"max_lifetime":null,"keep_while_busy":false},
 	"resources":{"cpu":1,"memory_mb":1024,"disk_mb":4096,"pids":1024},"network":{"mode":"none","allow":[]},
-	"approval":{"command":"allow","write":"allow","terminal":"allow","network":"allow","port":"allow"},"metadata":{}}`
+	"approval":{"command":"allow","write":"allow","terminal":"allow","network":"allow","port":"allow","rules":[]},"approvals_waiting":0,"metadata":{}}`
 
 func TestSandboxesAsTheOfficialClientReadsThem(t *testing.T) {
 	b := start(t)

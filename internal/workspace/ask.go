@@ -379,7 +379,7 @@ func (s *Service) claim(ctx context.Context, a auth.Actor, what *approval.Action
 		return nil, s.notApproved(rec)
 	}
 	rec.Status = approval.Used
-	what.ApprovalID, what.Digest = rec.ID, rec.Digest
+	what.ApprovalID = rec.ID
 	hold, herr := s.o.Sandboxes.Use(ctx, sandbox.ID(rec.SandboxID), idle.Call)
 	if herr != nil {
 		hold = func() {}

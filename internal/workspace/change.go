@@ -63,9 +63,10 @@ func (s *Service) changeAsking(ctx context.Context, a auth.Actor, what approval.
 	}
 	approval.CallOf(ctx).Pass()
 	s.happened(a, what, audit.Started, "")
-	detail, err := do(ctx)
+	var found findings
+	detail, err := do(found.in(ctx))
 	detail = hidden.hide(detail)
-	entry.End(hidden.hideError(err), detail)
+	entry.EndWith(hidden.hideError(err), detail, found.facts, found.copy(hidden))
 	yes.finish(err)
 	s.happened(a, what, audit.OutcomeOf(err), detail)
 	return err
@@ -78,7 +79,7 @@ func event(a auth.Actor, what approval.Action, outcome, detail string) audit.Eve
 		id = a.KeyID
 	}
 	return audit.Event{
-		WorkspaceID: a.Workspace.ID, ActorKind: a.Kind, ActorID: id, Actor: a.Name, Address: a.Address, RequestID: a.RequestID,
+		WorkspaceID: a.Workspace.ID, ActorKind: a.Kind, ActorID: id, Actor: a.Name, Owner: a.Owner, Address: a.Address, RequestID: a.RequestID,
 		SandboxID: what.SandboxID, Action: what.Name, Target: what.Target, Digest: what.Digest, ApprovalID: what.ApprovalID, Outcome: outcome, Detail: detail,
 	}
 }

@@ -160,7 +160,20 @@ type FileInfo struct {
 	TargetB64  []byte    `json:"target_b64,omitempty"`  // of a symlink, as written
 	TargetType string    `json:"target_type,omitempty"` // type that a symlink leads to; "" when it leads nowhere
 	ETag       string    `json:"etag"`                  // strong: inode, ctime in ns, size
+	// Replaced is, of a file that was just written, the SHA-256 in hexadecimal of the one that was there before, or one of the
+	// words below; "" from an agent that does not tell.
+	Replaced string `json:"replaced,omitempty"`
 }
+
+// What stands for the digest of a replaced file where there is none.
+const (
+	ReplacedNone   = "none"       // nothing was there
+	ReplacedLarge  = "large"      // larger than MaxReplaced
+	ReplacedClosed = "unreadable" // it could not be read
+)
+
+// MaxReplaced is up to which size a replaced file is digested, in bytes: a write must not take much longer for it.
+const MaxReplaced = 16 << 20
 
 // Listing is one page of a directory, sorted: directories first, then by name bytes.
 type Listing struct {
