@@ -47,7 +47,7 @@ func (d Command) check() error {
 
 func (p PTY) check() error {
 	if !validID(p.ID) || (p.Status != "running" && p.Status != "exited") || !(Size{p.Cols, p.Rows}).possible() ||
-		p.Oldest < 0 || p.Next < p.Oldest || p.Next > maxOffset {
+		p.Oldest < 0 || p.Next < p.Oldest || p.Next > maxOffset || len(p.Name) > MaxPTYName || !possiblePath(p.Cwd, true) {
 		return fmt.Errorf("agent: an impossible terminal")
 	}
 	if p.Exit != nil {

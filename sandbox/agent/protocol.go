@@ -99,9 +99,13 @@ type Failure struct {
 	Reason string            `json:"reason,omitempty"` // e.g. "disk_full"
 }
 
+// MaxPTYName is the longest name of a terminal, in bytes.
+const MaxPTYName = 200
+
 // PTYSpec opens a terminal: POST /v1/ptys. The program is the user's login shell.
 type PTYSpec struct {
 	ID   string            `json:"id"`
+	Name string            `json:"name,omitempty"` // what people call it, at most MaxPTYName bytes
 	Cols int               `json:"cols"`
 	Rows int               `json:"rows"`
 	Cwd  string            `json:"cwd,omitempty"`
@@ -112,7 +116,9 @@ type PTYSpec struct {
 // PTY is what the agent says of a terminal. Oldest and Next are absolute byte offsets of its ring.
 type PTY struct {
 	ID        string    `json:"id"`
-	Status    string    `json:"status"` // "running" or "exited"
+	Name      string    `json:"name,omitempty"`
+	Status    string    `json:"status"`        // "running" or "exited"
+	Cwd       []byte    `json:"cwd,omitempty"` // where its shell is now; empty when it can't be told
 	Cols      int       `json:"cols"`
 	Rows      int       `json:"rows"`
 	Oldest    int64     `json:"oldest"`
