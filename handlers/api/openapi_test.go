@@ -350,7 +350,7 @@ func TestEveryFieldIsChecked(t *testing.T) {
 				assert.Equal(t, 422, a.status, "%s %s with %s = %s: %s", r.method, r.path, name, shown, a.body)
 				_, itself := e.Fields[name]
 				_, inside := e.Fields[name+".a"] // of an object that has no field a
-				for field := range e.Fields { // of an element of a list
+				for field := range e.Fields {    // of an element of a list
 					inside = inside || strings.HasPrefix(field, name+"[")
 				}
 				assert.True(t, itself || inside && (len(p.AnyOf) > 0 || p.Type == huma.TypeArray), "%s %s with %s = %s: %s", r.method, r.path, name, shown, a.body)
