@@ -52,7 +52,7 @@ func (s *Service) SetRecordingPolicy(ctx context.Context, a auth.Actor, p Record
 		return p, err
 	}
 	err := s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		return policyWords(p), s.o.Store.SetRecordingPolicy(ctx, a.Workspace.ID, p)
+		return recordingPolicyWords(p), s.o.Store.SetRecordingPolicy(ctx, a.Workspace.ID, p)
 	})
 	if err != nil {
 		return p, err
@@ -78,7 +78,7 @@ func (s *Service) SetRecordingPolicy(ctx context.Context, a auth.Actor, p Record
 	return p, nil
 }
 
-func policyWords(p RecordingPolicy) string {
+func recordingPolicyWords(p RecordingPolicy) string {
 	input := "without input"
 	if p.Input {
 		input = "with input"

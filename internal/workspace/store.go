@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/sandbox"
 	"sandgate/sandbox/term/recording"
 )
@@ -23,6 +24,8 @@ type Store interface {
 	Sealed
 	Bounds
 	Tapes
+	approval.Store
+	approval.Policies
 }
 
 // Users keeps accounts.

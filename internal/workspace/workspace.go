@@ -27,6 +27,7 @@ type Service struct {
 	vault   vault
 	idle    idleState
 	tapes   tapes
+	desk    desk
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images
