@@ -19,7 +19,7 @@ var own = map[string][]string{
 	"sandbox":             {"internal/fault", "sandbox/agent", "sandbox/effect"},
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
-	"sandbox/effect":      {}, // compares what is given to it
+	"sandbox/effect":      {},                                  // compares what is given to it
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
