@@ -19,7 +19,7 @@ var own = map[string][]string{
 	"sandbox":             {"internal/fault", "sandbox/agent", "sandbox/effect"},
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
-	"sandbox/effect":      {}, // compares what is given to it
+	"sandbox/effect":      {},                                  // compares what is given to it
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
@@ -38,7 +38,7 @@ var own = map[string][]string{
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
 	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},

@@ -22,6 +22,7 @@ type Service struct {
 	people  people
 	meters  meters
 	denials denials
+	trials  trials
 	vault   vault
 	idle    idleState
 }
