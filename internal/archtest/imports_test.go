@@ -34,10 +34,11 @@ var own = map[string][]string{
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
 	"internal/seal":     {},
+	"internal/webhook":  {"sandbox/netjail/prefix"}, // a table: which addresses are not public
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
-		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal", "internal/webhook",
 		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
