@@ -107,6 +107,7 @@ type Service interface {
 	Commands
 	Files
 	Terminals
+	Approvals
 }
 
 // Options are what New needs.

@@ -142,6 +142,11 @@ var samples = map[string]struct{ query, body string }{
 	"POST /v1/sandboxes/:id/files/copy":          {"", `{"source":"/work/a","destination":"/work/c"}`},
 	"POST /v1/sandboxes/:id/files/chmod":         {"", `{"path":"/work/a","mode":"0600"}`},
 	"POST /v1/sandboxes/:id/ptys":                {"", `{"cols":80}`},
+	"GET /v1/approvals":                          {"?status=pending&limit=5", ""},
+	"POST /v1/approvals/:approval/approve":       {"", `{"digest":"d1"}`},
+	"POST /v1/approvals/:approval/deny":          {"", `{"reason":"no"}`},
+	"PUT /v1/policy":                             {"", `{"command":"ask","rules":[{"kind":"command","answer":"deny","command":"sudo *"}]}`},
+	"PUT /v1/admin/system-keys/:key/policy":      {"", `{"write":"ask","rules":[{"kind":"write","answer":"allow","path":"/work/**"}]}`},
 	"POST /v1/admin/groups":                      {"", `{"name":"lab","description":null}`},
 	"POST /v1/admin/groups/:group/api-keys":      {"", `{"name":"k","tenant_admin":false}`},
 	"POST /v1/admin/system-keys":                 {"", `{"name":"k","permissions":["sandboxes:read"],"tenant_admin":false}`},
@@ -168,7 +173,7 @@ var endless = map[string]bool{
 
 // fill puts ids that the fake knows into a path.
 func fill(path string) string {
-	return strings.NewReplacer(":id", knownID, ":cmd", knownCmd, ":pty", knownPTY, ":group", "ws1", ":key", "ke1", ":snapshot", knownSnapshot, ":role", "viewer").Replace(path)
+	return strings.NewReplacer(":id", knownID, ":cmd", knownCmd, ":pty", knownPTY, ":group", "ws1", ":key", "ke1", ":snapshot", knownSnapshot, ":role", "viewer", ":approval", knownApproval, ":name", "content").Replace(path)
 }
 
 // Real answers, good and bad, of every call fit the document; so do the requests.
