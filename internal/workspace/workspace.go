@@ -24,6 +24,7 @@ type Service struct {
 	meters  meters
 	denials denials
 	trials  trials
+	tries   tries
 	vault   vault
 	idle    idleState
 	desk    desk
