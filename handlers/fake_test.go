@@ -35,6 +35,7 @@ type fake struct {
 	members   []auth.Member
 	invited   []workspace.Invitation
 	keys      []auth.Key
+	approvals []workspace.Approval
 	events    []audit.Event
 	calls     []string // "method arg": what was asked to change
 	fail      error    // what every change answers

@@ -99,6 +99,21 @@ type Keys interface {
 	RevokeKey(ctx context.Context, a auth.Actor, id string) error
 }
 
+// Approvals reads and decides requests for approval.
+type Approvals interface {
+	Approvals(ctx context.Context, a auth.Actor, f workspace.ApprovalFilter) (list []workspace.Approval, more bool, err error)
+	Approval(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+	ApprovalContent(ctx context.Context, a auth.Actor, id, name string) ([]byte, error)
+	ApprovalHistory(ctx context.Context, a auth.Actor, v workspace.Approval) (workspace.ApprovalPast, error)
+	SameRequests(ctx context.Context, a auth.Actor, v workspace.Approval) ([]workspace.Approval, error)
+	PendingApprovals(ctx context.Context, a auth.Actor) (map[string]int, error)
+	ApproveRequest(ctx context.Context, a auth.Actor, id, digest string) (workspace.Approval, error)
+	DenyRequest(ctx context.Context, a auth.Actor, id, reason string) (workspace.Approval, error)
+	DenyAndStop(ctx context.Context, a auth.Actor, id, reason string) (workspace.Approval, error)
+	TryRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+	CancelRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+}
+
 // Record reads what happened.
 type Record interface {
 	Activity(ctx context.Context, a auth.Actor, f audit.Filter) ([]audit.Event, error)
@@ -113,6 +128,7 @@ type Service interface {
 	Terminals
 	People
 	Keys
+	Approvals
 	Record
 }
 

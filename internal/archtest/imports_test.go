@@ -49,9 +49,9 @@ var own = map[string][]string{
 
 	// Handlers see values of sandbox (ids, records, frames), never what acts on one: see TestHandlersActThroughTheService.
 	"handlers": {
-		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
 		"auth", "internal/approval", "internal/fault", "internal/httpstatus",
