@@ -18,6 +18,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
@@ -61,6 +62,7 @@ type fake struct {
 	stdout   []byte
 	exitLogs *agent.Exit
 	query    agent.SearchQuery
+	asked    audit.Filter // of the last Activity
 	patch    workspace.SandboxPatch
 	kept     time.Duration
 	limits   workspace.Limits

@@ -31,6 +31,7 @@ var (
 	asked   = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage}
 	decide  = []auth.Permission{auth.ApprovalsDecide}
 	ruling  = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage, auth.MembersManage}
+	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
 
@@ -59,6 +60,7 @@ func (s *server) routes() []route {
 		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},
 		{http.MethodPut, "/v1/limits", "limit.set", members, false, s.setWorkspaceLimits},
+		{http.MethodGet, "/v1/audit", "audit.read", records, false, s.listAudit},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
 		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},
 		{http.MethodGet, one + "/metrics/stream", "sandbox.usage", see, true, s.metricsStream},

@@ -54,7 +54,7 @@ var own = map[string][]string{
 		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/approval", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},
