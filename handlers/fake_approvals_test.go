@@ -86,6 +86,30 @@ func (f *fake) DenyAndStop(_ context.Context, _ auth.Actor, id, reason string) (
 	return f.decide("deny and stop "+id+" "+reason, id)
 }
 
+func (f *fake) Policy(context.Context, auth.Actor) (approval.Policy, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.policy, nil
+}
+
+func (f *fake) SetPolicy(_ context.Context, _ auth.Actor, p approval.Policy) (approval.Policy, error) {
+	if err := p.Check(""); err != nil {
+		return p, err
+	}
+	f.mu.Lock()
+	f.policy = p
+	f.mu.Unlock()
+	return p, f.note("policy of the workspace")
+}
+
+func (f *fake) KeyPolicy(context.Context, auth.Actor, string) (approval.Policy, error) {
+	return approval.Policy{Command: approval.AskIt}, nil
+}
+
+func (f *fake) SetKeyPolicy(_ context.Context, _ auth.Actor, key string, p approval.Policy) (approval.Policy, error) {
+	return p, f.note("policy of key " + key)
+}
+
 func (f *fake) TryRequest(_ context.Context, _ auth.Actor, id string) (workspace.Approval, error) {
 	return f.decide("try "+id, id)
 }

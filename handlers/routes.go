@@ -29,6 +29,8 @@ var (
 	manage  = []auth.Permission{auth.SandboxesManage}
 	members = []auth.Permission{auth.MembersManage}
 	asked   = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage}
+	ruling  = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage, auth.MembersManage}
+	keys    = []auth.Permission{auth.KeysManage}
 	decide  = []auth.Permission{auth.ApprovalsDecide}
 	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 	whole   = []auth.Permission{auth.AuditRead}
@@ -135,6 +137,11 @@ func (s *Server) routes() []route {
 		{method: post, path: ap + "/deny", need: decide, action: "approval.deny", run: s.approvalDeny},
 		{method: post, path: ap + "/try", need: decide, action: "approval.try", run: s.approvalTry},
 		{method: post, path: ap + "/cancel", need: run, action: "approval.cancel", run: s.approvalCancel},
+
+		{method: get, path: ws + "/policy", need: ruling, action: "policy.read", run: s.policyPage},
+		{method: post, path: ws + "/policy", need: members, action: "policy.set", run: s.policySet},
+		{method: get, path: ws + "/keys/:key/policy", need: keys, action: "policy.read", run: s.keyPolicyPage},
+		{method: post, path: ws + "/keys/:key/policy", need: keys, action: "policy.set", run: s.keyPolicySet},
 
 		// the record
 		{method: get, path: ws + "/activity", need: records, action: "audit.list", run: s.activity},

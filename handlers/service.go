@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -112,6 +113,10 @@ type Approvals interface {
 	DenyAndStop(ctx context.Context, a auth.Actor, id, reason string) (workspace.Approval, error)
 	TryRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
 	CancelRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+	Policy(ctx context.Context, a auth.Actor) (approval.Policy, error)
+	SetPolicy(ctx context.Context, a auth.Actor, p approval.Policy) (approval.Policy, error)
+	KeyPolicy(ctx context.Context, a auth.Actor, key string) (approval.Policy, error)
+	SetKeyPolicy(ctx context.Context, a auth.Actor, key string, p approval.Policy) (approval.Policy, error)
 }
 
 // Record reads what happened.

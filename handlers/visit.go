@@ -163,6 +163,7 @@ var notices = map[string]ui.Message{
 	"approved":  {Tone: ui.Ok, Text: "Approved, for one time.", More: "A call that waits goes on at once."},
 	"denied":    {Tone: ui.Ok, Text: "Denied. Whoever asked reads the reason."},
 	"trying":    {Tone: ui.Ok, Text: "It is still being tried.", More: "What it does appears here by itself."},
+	"policy":    {Tone: ui.Ok, Text: "The policy is set. It holds at once."},
 	"cancelled": {Tone: ui.Ok, Text: "Taken back."},
 	"deleted":   {Tone: ui.Ok, Text: "The snapshot is deleted."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},

@@ -126,6 +126,7 @@ type NewSandbox struct {
 	Allow    ui.Field
 	OwnKey   ui.Field
 	WantsKey bool
+	Asks     []PolicyKind
 	More     bool // open the further options: something in them is set or wrong
 	Key      string
 }
