@@ -129,7 +129,7 @@ type asksCommandBody struct {
 	Secrets    []string          `json:"secrets" doc:"Names of secrets that it gets beside."`
 	Timeout    float64           `json:"timeout" doc:"Seconds; 0: none."`
 	Background bool              `json:"background"`
-	Stdin      *blobBody         `json:"stdin"`
+	Stdin      *blobBody         `json:"stdin,omitempty"`
 }
 
 type asksWriteBody struct {
@@ -179,7 +179,7 @@ type approvalRecordBody struct {
 	NotBound   []string          `json:"not_bound" doc:"What the decision does not cover, in words."`
 	Before     []pastBody        `json:"before" doc:"What the requester did in the sandbox last."`
 	Waiting    bool              `json:"waiting" doc:"A call waits for it, and goes on at once when it is approved."`
-	Decision   *decisionBody     `json:"decision"`
+	Decision   *decisionBody     `json:"decision,omitempty"`
 	UsedAt     *string           `json:"used_at"`
 	Outcome    *string           `json:"outcome" doc:"Of a used one: ok, failed, refused, or unknown: the server ended before it was known."`
 	EndedWhy   *string           `json:"ended_why" doc:"Of one that is expired, cancelled or void."`

@@ -63,6 +63,11 @@ func (o *object) policy() approval.Policy {
 		n := newObject(o.prefix+"rules["+strconv.Itoa(i)+"].", m)
 		n.bad = o.bad
 		o.inner = append(o.inner, n)
+		for _, name := range []string{"kind", "answer"} {
+			if !n.has(name) {
+				n.fail(name, "must be given")
+			}
+		}
 		p.Rules = append(p.Rules, approval.Rule{
 			Kind: approval.Kind(n.oneOf("kind", "", "command", "write", "terminal", "network", "port")), Answer: answer(n, "answer"),
 			Command: n.line("command", 512), Path: n.line("path", 512), Requester: n.line("requester", 512), Image: n.line("image", 512),

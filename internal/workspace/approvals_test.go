@@ -115,7 +115,7 @@ func TestACommandRunsOnceAfterTheYes(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"command.run ok", "command.run started", "approval.use ok", "approval.approve ok", "approval.approve started", "approval.request ok",
+		"command.run ok", "approval.use ok", "approval.approve ok", "approval.request ok",
 	}, actions, "newest first")
 }
 
