@@ -41,7 +41,7 @@ var own = map[string][]string{
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal", "internal/webhook",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "sandbox/term/recording",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "sandbox/term/recording",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
 	"internal/store": {"auth", "internal/approval", "internal/audit", "internal/fault", "sandbox", "sandbox/term/recording"},
@@ -51,9 +51,9 @@ var own = map[string][]string{
 
 	// Handlers see values of sandbox (ids, records, frames), never what acts on one: see TestHandlersActThroughTheService.
 	"handlers": {
-		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",

@@ -24,6 +24,8 @@ type Service struct {
 	people  people
 	meters  meters
 	denials denials
+	trials  trials
+	tries   tries
 	vault   vault
 	idle    idleState
 	tapes   tapes
