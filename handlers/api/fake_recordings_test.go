@@ -42,7 +42,7 @@ func (f *fake) SetRecordingPolicy(_ context.Context, _ auth.Actor, p workspace.R
 	if err := p.Check(); err != nil {
 		return p, err
 	}
-	return p, f.saw("SetRecordingPolicy", string(p.Mode))
+	return p, f.saw("SetRecordingPolicy", "")
 }
 
 func (f *fake) Recordings(_ context.Context, _ auth.Actor, q workspace.RecordingFilter) ([]workspace.Recording, error) {
@@ -91,6 +91,7 @@ func TestRecordings(t *testing.T) {
 	require.Equal(t, `{"`, got.body)
 	require.Equal(t, 404, b.do("GET", "/v1/recordings/recbbbbbbbbbbbbbbbbbbbb/cast", "").status)
 
+	b.f.keys["admin"] = auth.Permissions{auth.MembersManage}
 	got = b.do("PUT", "/v1/recording-policy", `{"mode":"always","max_mb":10}`, "X-API-Key", "admin")
 	require.JSONEq(t, `{"mode":"always","input":false,"max_mb":10,"total_mb":2048,"keep_days":90}`, got.body)
 	for body, field := range map[string]string{`{"mode":"x"}`: "mode", `{"max_mb":0}`: "max_mb", `{"max_mb":10,"total_mb":9}`: "total_mb", `{"input":"yes"}`: "input", `{"keep":1}`: "keep"} {
