@@ -256,6 +256,9 @@ func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
 		return err
 	}
 	m.join(b, spec, tree, now)
+	if err := b.client.Warm(ctx); err != nil { // it is as good, but slower; or it has its owner already
+		m.o.Log.Debug("warm a ready sandbox", "sandbox", string(b.id), "cause", err.Error())
+	}
 	return nil
 }
 

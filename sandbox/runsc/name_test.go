@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,12 @@ func TestANamelessSandboxIsNamedOnce(t *testing.T) {
 		require.Zero(t, exit.Code, out.String())
 		return strings.TrimSpace(out.String())
 	}
+	require.NoError(t, client.Warm(t.Context()))
+	_ = run("true")
+	require.Eventually(t, func() bool { // what stands by from before holds that right as well
+		_, err := inside(t.Context(), r, spec.ID, `grep -lax "standby." /proc/[0-9]*/cmdline`)
+		return err == nil
+	}, 20*time.Second, 50*time.Millisecond)
 	require.NoError(t, client.Name(t.Context(), "quarterly-report"))
 	require.Equal(t, "quarterly-report", run("hostname"))
 	named := sandbox.Spec{ID: sandbox.NewID(), Image: "base", Hostname: "other", Resources: small}
