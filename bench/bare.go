@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // bare runs runsc without the product around it: the image, the flags and the configuration are those of a sandbox that the
@@ -24,7 +25,8 @@ type bare struct {
 	flags  []string
 	config map[string]any
 	dir    string // state and bundles
-	count  int
+	count  atomic.Int64
+	group  *group // what is started joins it; nil: none
 }
 
 func newBare(ctx context.Context, srv *server, w *world) (*bare, error) {
@@ -120,6 +122,10 @@ func (b *bare) within(namespace string) ([]byte, error) {
 
 func (b *bare) command(flags []string, args ...string) *exec.Cmd {
 	all := slices.Concat([]string{"--root=" + filepath.Join(b.dir, "root")}, b.flags, flags, args)
+	if b.group != nil {
+		all = append([]string{"-c", `echo 0 >"$0" && exec "$@"`, b.group.file(), b.runsc}, all...)
+		return exec.CommandContext(b.ctx, "/bin/sh", all...)
+	}
 	return exec.CommandContext(b.ctx, b.runsc, all...)
 }
 
@@ -149,8 +155,8 @@ func (b *bare) create() (*container, error) {
 
 // prepare makes what is ready before a bare sandbox is timed: its network namespace, bundle and directory.
 func (b *bare) prepare() (*container, error) {
-	b.count++
-	c := &container{b: b, id: fmt.Sprintf("bare%04d", b.count), n: b.count}
+	n := int(b.count.Add(1))
+	c := &container{b: b, id: fmt.Sprintf("bare%04d", n), n: n}
 	namespace, err := b.link(c.n)
 	if err != nil {
 		return nil, err

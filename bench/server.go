@@ -12,10 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
+
+// callLimit is how long one call may take: of a hundred creates at once the last one waits for all others.
+const callLimit = 5 * time.Minute
 
 // server is the product's, on a data directory of its own.
 type server struct {
@@ -26,7 +30,7 @@ type server struct {
 }
 
 // client keeps a connection for each of as many callers as the table has at once.
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true, ReadBufferSize: chunk, WriteBufferSize: chunk}}
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, DisableCompression: true, ReadBufferSize: chunk, WriteBufferSize: chunk}}
 
 func startServer(ctx context.Context, flags ...string) (s *server, err error) {
 	s = &server{ctx: ctx}
@@ -99,7 +103,7 @@ func (s *server) call(method, path string, body, out any) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(text))
 	if err != nil {
@@ -122,11 +126,22 @@ func (s *server) call(method, path string, body, out any) error {
 	return json.Unmarshal(answer, out)
 }
 
-func (s *server) create() (string, error) {
+func (s *server) create() (string, error) { return s.createWith(map[string]any{"label": "bench"}) }
+
+func (s *server) createWith(options map[string]any) (string, error) {
 	var sb struct{ ID string }
-	err := s.call("POST", "/v1/sandboxes", map[string]any{"label": "bench"}, &sb)
+	err := s.call("POST", "/v1/sandboxes", options, &sb)
 	return sb.ID, err
 }
+
+// join puts the server into a group, leave back to where this program is; the group goes then.
+func (s *server) join(g *group) error { return joinGroup(g.file(), s.cmd.Process.Pid) }
+
+func (s *server) leave(g *group) error {
+	return errors.Join(joinGroup(filepath.Join(filepath.Dir(g.dir), "cgroup.procs"), s.cmd.Process.Pid), g.close())
+}
+
+func joinGroup(file string, pid int) error { return os.WriteFile(file, []byte(strconv.Itoa(pid)), 0) }
 
 func (s *server) kill(id string) error {
 	var done struct{ Success bool }
