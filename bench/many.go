@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +35,8 @@ func (b *bench) manyIdle() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.srv.leave(server)) }()
-	if err := b.srv.join(server); err != nil {
+	defer func() { err = errors.Join(err, server.leave(b.srv.cmd.Process.Pid), server.close()) }()
+	if err := server.join(b.srv.cmd.Process.Pid); err != nil {
 		return err
 	}
 	ours, err := b.manyOurs(server)
@@ -54,15 +52,10 @@ func (b *bench) manyIdle() (err error) {
 }
 
 func (b *bench) manyOurs(server *group) (cores float64, err error) {
-	inst, err := os.ReadFile(filepath.Join(b.srv.data, "inst"))
+	boxes, err := b.srv.boxes()
 	if err != nil {
 		return 0, err
 	}
-	top, err := cpuHierarchy()
-	if err != nil {
-		return 0, err
-	}
-	boxes := &group{dir: filepath.Join(top, "sandgate-"+string(inst))}
 	ids := make([]string, b.many)
 	defer func() {
 		err = errors.Join(err, b.each(len(ids), manyAtOnce, func(i int) error {
@@ -89,49 +82,35 @@ func (b *bench) manyOurs(server *group) (cores float64, err error) {
 }
 
 func (b *bench) manyBare() (cores float64, err error) {
-	crowd, err := newGroup("sandgate-bench-bare")
-	if err != nil {
-		return 0, err
-	}
 	all := make([]*container, b.many)
 	defer func() {
-		b.bare.group = nil
 		err = errors.Join(err, b.each(len(all), manyAtOnce, func(i int) error {
 			if all[i] == nil {
 				return nil
 			}
 			return all[i].delete()
-		}), crowd.close())
+		}))
 	}()
-	b.bare.group = crowd
-	err = b.each(b.many, manyAtOnce, func(i int) (err error) {
-		if all[i], err = b.bare.prepare(); err == nil {
-			err = all[i].start()
-		}
-		return err
+	err = b.bare.within(func() error {
+		return b.each(b.many, manyAtOnce, func(i int) (err error) {
+			if all[i], err = b.bare.prepare(); err == nil {
+				err = all[i].start()
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return 0, err
 	}
-	return b.watch(crowd)
+	return b.watch(b.bare.group)
 }
 
 // watch gives the cores that groups use while nobody calls anything.
 func (b *bench) watch(groups ...*group) (cores float64, err error) {
-	sum := func() (total float64, err error) {
-		for _, g := range groups {
-			n, err := g.cpu()
-			if err != nil {
-				return 0, err
-			}
-			total += n
-		}
-		return total, nil
-	}
 	if err := b.pause(manyRest); err != nil {
 		return 0, err
 	}
-	before, err := sum()
+	before, err := cpuOf(groups)
 	if err != nil {
 		return 0, err
 	}
@@ -139,7 +118,7 @@ func (b *bench) watch(groups ...*group) (cores float64, err error) {
 	if err := b.pause(manyWatch); err != nil {
 		return 0, err
 	}
-	after, err := sum()
+	after, err := cpuOf(groups)
 	return round(1e4*(after-before)/time.Since(begin).Seconds()) / 1e4, err
 }
 

@@ -149,8 +149,14 @@ func cpuHierarchy() (string, error) {
 	return unified, nil
 }
 
-// file is where a process joins, by its number or by 0 for itself.
-func (g *group) file() string { return filepath.Join(g.dir, "cgroup.procs") }
+// join puts a process into the group, and what it starts from then on; leave puts it back to the top.
+func (g *group) join(pid int) error { return joinGroup(g.dir, pid) }
+
+func (g *group) leave(pid int) error { return joinGroup(filepath.Dir(g.dir), pid) }
+
+func joinGroup(dir string, pid int) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
 
 // cpu gives the seconds of processor time that were used in it and below.
 func (g *group) cpu() (float64, error) {
@@ -172,11 +178,45 @@ func (g *group) cpu() (float64, error) {
 	return 0, fmt.Errorf("no processor time in %s", g.dir)
 }
 
-// close removes a group of ours, once the last process has left it.
+func cpuOf(groups []*group) (total float64, err error) {
+	for _, g := range groups {
+		n, err := g.cpu()
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// boxes is the group that all sandboxes of a server are in.
+func (s *server) boxes() (*group, error) {
+	inst, err := os.ReadFile(filepath.Join(s.data, "inst"))
+	if err != nil {
+		return nil, err
+	}
+	top, err := cpuHierarchy()
+	return &group{dir: filepath.Join(top, "sandgate-"+string(inst))}, err
+}
+
+// close removes a group of ours and those below it, here and in the trees of other controllers, once the last process has left.
 func (g *group) close() error {
+	if !g.own {
+		return nil
+	}
+	name := filepath.Base(g.dir)
 	var err error
-	for until := time.Now().Add(10 * time.Second); g.own && time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
-		if err = os.Remove(g.dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		err = nil
+		for _, pattern := range []string{"/sys/fs/cgroup/" + name + "/*", "/sys/fs/cgroup/*/" + name + "/*/", "/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+			found, _ := filepath.Glob(pattern) // of patterns that are whole
+			for _, dir := range found {
+				if st, serr := os.Stat(dir); serr == nil && st.IsDir() {
+					err = errors.Join(err, os.Remove(dir))
+				}
+			}
+		}
+		if err == nil {
 			return nil
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -99,9 +98,12 @@ func (s *server) close() error {
 }
 
 func (s *server) call(method, path string, body, out any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
 	defer cancel()
@@ -133,15 +135,6 @@ func (s *server) createWith(options map[string]any) (string, error) {
 	err := s.call("POST", "/v1/sandboxes", options, &sb)
 	return sb.ID, err
 }
-
-// join puts the server into a group, leave back to where this program is; the group goes then.
-func (s *server) join(g *group) error { return joinGroup(g.file(), s.cmd.Process.Pid) }
-
-func (s *server) leave(g *group) error {
-	return errors.Join(joinGroup(filepath.Join(filepath.Dir(g.dir), "cgroup.procs"), s.cmd.Process.Pid), g.close())
-}
-
-func joinGroup(file string, pid int) error { return os.WriteFile(file, []byte(strconv.Itoa(pid)), 0) }
 
 func (s *server) kill(id string) error {
 	var done struct{ Success bool }

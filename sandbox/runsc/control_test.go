@@ -113,7 +113,7 @@ func TestABridgeThatNeverEndsIsEnded(t *testing.T) {
 		}
 		return err == nil
 	}, 20*time.Second, 10*time.Millisecond, "the bridges have ended")
-	left, err := inside(t.Context(), r, id, `grep -lxz connect /proc/[0-9]*/cmdline | wc -l`)
+	left, err := inside(t.Context(), r, id, `grep -lxz "[c]onnect" /proc/[0-9]*/cmdline | wc -l`)
 	require.NoError(t, err)
 	require.Equal(t, "0\n", left, "programs of bridges")
 }
