@@ -96,3 +96,50 @@ func (b *bridge) SetReadDeadline(t time.Time) error { return b.in.SetReadDeadlin
 
 // SetWriteDeadline implements net.Conn.
 func (b *bridge) SetWriteDeadline(t time.Time) error { return b.out.SetWriteDeadline(t) }
+
+// stdio is the host's first bridge: what this process began with as its stdin and stdout.
+type stdio struct {
+	in, out *os.File
+	once    sync.Once
+}
+
+// takeStdio gives that bridge, and puts /dev/null in its place, so that nothing else here holds it; nil when there is none.
+func takeStdio() *stdio {
+	var files [2]*os.File
+	for fd := range files {
+		var st syscall.Stat_t
+		if err := syscall.Fstat(fd, &st); err != nil || st.Mode&syscall.S_IFMT != syscall.S_IFIFO {
+			return nil
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = null.Close() }()
+	for fd := range files {
+		other, err := syscall.Dup(fd)
+		if err != nil {
+			return nil
+		}
+		syscall.CloseOnExec(other)
+		_ = syscall.SetNonblock(other, true) // so that closing ends a read
+		files[fd] = os.NewFile(uintptr(other), "bridge")
+		if err := syscall.Dup3(int(null.Fd()), fd, 0); err != nil {
+			return nil
+		}
+	}
+	return &stdio{in: files[0], out: files[1]}
+}
+
+// Read reads what the host sent.
+func (s *stdio) Read(p []byte) (int, error) { return s.in.Read(p) }
+
+// Write sends to the host.
+func (s *stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
+
+// Close gives up both.
+func (s *stdio) Close() error {
+	s.once.Do(func() { _, _ = s.in.Close(), s.out.Close() })
+	return nil
+}

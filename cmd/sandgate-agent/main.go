@@ -80,6 +80,9 @@ func serve() error {
 		return err
 	}
 	server := guest.New(guest.Config{Init: os.Getpid() == 1, Env: os.Environ(), Version: version})
+	if first := takeStdio(); first != nil {
+		go server.ServeConn(first, false)
+	}
 	return server.Serve(context.Background(), mux, bulk)
 }
 

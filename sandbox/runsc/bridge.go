@@ -41,6 +41,11 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if st.Sentry.stopped() || st.Gofer.stopped() {
 		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
 	}
+	if !bulk {
+		if first, ok := r.firsts.LoadAndDelete(id); ok {
+			return first.(*stdio), nil
+		}
+	}
 	var more []string
 	if bulk {
 		more = append(more, "--bulk")
@@ -101,10 +106,7 @@ func (r *Runtime) startBridge(ctx context.Context, st state, args []string, left
 		if i == 2 {
 			break
 		}
-		if rc, err := ours[i].SyscallConn(); err == nil {
-			// More than the default where the system grants it; Fd() would make the pipe block a thread.
-			_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
-		}
+		grow(ours[i])
 	}
 	if l, err = c.open(ctx, st); err != nil {
 		return nil, err
@@ -138,6 +140,13 @@ func (r *Runtime) startBridge(ctx context.Context, st state, args []string, left
 		close(b.ended)
 	}()
 	return b, nil
+}
+
+// grow lets a pipe hold more than the default where the system grants it; Fd() would make it block a thread.
+func grow(pipe *os.File) {
+	if rc, err := pipe.SyscallConn(); err == nil {
+		_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
+	}
 }
 
 // wait gives how the program inside ended, and what it said if that was not well.

@@ -157,7 +157,13 @@ func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
 
 func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, more ...string) error {
 	args := append(append(r.sandboxFlags(spec), more...), "create", "--bundle="+r.bundle(spec.ID), string(spec.ID))
-	if err := r.call(ctx, createLimit, spec.ID, args...); err != nil {
+	theirs, keep, err := r.makeStdio(spec.ID)
+	if err != nil {
+		return err
+	}
+	err = r.callAs(ctx, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, createLimit, spec.ID, args, theirs...)
+	keep(err)
+	if err != nil {
 		return err
 	}
 	sentry, gofer, err := r.pids(spec.ID)
@@ -237,9 +243,9 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...strin
 	return writeJSON(r.stateFile(id), st, 0o600)
 }
 
-// call runs runsc to its end. The sandbox inherits the streams of "create", so they are /dev/null: a pipe would keep its
-// reader waiting, and a file would let root inside fill the host's disk through /proc/1/fd. What runsc has to say comes
-// through its log file. It is killed with the server, so that no half-made sandbox goes on growing after a crash.
+// call runs runsc to its end. The sandbox inherits the streams of "create", so they are /dev/null or a bridge: any other pipe
+// would keep its reader waiting, and a file would let root inside fill the host's disk through /proc/1/fd. What runsc has to
+// say comes through its log file. It is killed with the server, so that no half-made sandbox goes on growing after a crash.
 func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
 	return r.callAs(ctx, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, limit, id, args)
 }
@@ -249,7 +255,8 @@ func (r *Runtime) callDetached(ctx context.Context, limit time.Duration, id sand
 	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args)
 }
 
-func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string) error {
+// callAs takes the stdin and stdout that a sandbox begins with, if it shall have other than /dev/null.
+func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, std ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := filepath.Join(r.dir(id), "runsc.log")
@@ -258,6 +265,9 @@ func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit tim
 	cmd.Env = bareEnv()
 	// In a group of its own, so that ^C in the server's terminal does not reach it.
 	cmd.SysProcAttr = as
+	if len(std) == 2 {
+		cmd.Stdin, cmd.Stdout = std[0], std[1]
+	}
 	result := make(chan error, 1)
 	go func() {
 		// The death signal follows the thread that started the child: it has to live as long.

@@ -52,6 +52,7 @@ type Runtime struct {
 
 	bridges  bridges
 	controls sync.Map // sandbox.ID to control
+	firsts   sync.Map // sandbox.ID to *stdio that nobody took yet
 	versions sync.Mutex
 	said     string          // what runsc said of its version; "" before it was asked
 	features func() []string // of the processor
@@ -127,7 +128,10 @@ func New(o Options) (*Runtime, error) {
 }
 
 // Close frees what the Runtime itself holds. Sandboxes live on.
-func (r *Runtime) Close() error { return r.watch.close() }
+func (r *Runtime) Close() error {
+	r.firsts.Range(func(id, _ any) bool { r.closeFirst(id.(sandbox.ID)); return true })
+	return r.watch.close()
+}
 
 // passable reports whether an unprivileged user may pass through every directory above path and into it: a sandbox's file
 // server is none of the host's users.
