@@ -138,6 +138,7 @@ type Runtime interface {
 	Found(ctx context.Context) ([]ID, error)
 
 	Saver
+	Inspector
 }
 
 // SaveID names a save: the id of the sandbox whose own it is, that of a snapshot ("snap" and 20 of a-z0-9), or "fork" and

@@ -66,9 +66,11 @@ type Detail struct {
 
 // TerminalTab is an open terminal.
 type TerminalTab struct {
-	ID    string
-	Name  string
-	Ended bool
+	ID     string
+	Name   string
+	Ended  bool
+	Others string // who else is at it, short; "" for nobody
+	People string // who is at it, in words
 }
 
 // ActivityLine is a line of the strip below the terminal.

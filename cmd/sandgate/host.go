@@ -59,11 +59,15 @@ func buildImage(e *env, images *image.Store, name, mirror string) error {
 }
 
 type doctorCmd struct {
-	place `embed:""`
+	place        `embed:""`
+	NetworkProbe string `hidden:"" env:"-" help:"Try the network jail here, unless this network namespace is the one named."`
 }
 
 // Run prints one line per requirement; exit 1 when one fails.
 func (c *doctorCmd) Run(e *env) error {
+	if c.NetworkProbe != "" {
+		return probeNetwork(e.ctx, c.NetworkProbe)
+	}
 	binary := c.Runsc
 	if binary == "" {
 		binary = runsc.Path(c.Cache)
@@ -78,7 +82,9 @@ func (c *doctorCmd) Run(e *env) error {
 	if data == "" {
 		data = "/var/lib/sandgate"
 	}
-	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{Binary: binary, Images: images, DataDir: data, Inst: installedMark(data)}) {
+	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{
+		Binary: binary, Images: images, DataDir: data, Inst: installedMark(data), NetworkProbe: networkProbe(),
+	}) {
 		mark := "ok  "
 		if !check.OK {
 			mark, failed = "FAIL", true
@@ -182,28 +188,4 @@ func (c *imageRm) Run(e *env) error {
 		}
 	}
 	return images.Remove(e.ctx, c.Name)
-}
-
-type auditCmd struct {
-	Verify auditVerify `cmd:"" help:"Walk the hash chain; exit 1 when it is broken."`
-}
-
-type auditVerify struct {
-	place `embed:""`
-}
-
-// Run verifies.
-func (c *auditVerify) Run(e *env) error {
-	return c.with(e, func(ps *parts) error {
-		checked, bad, err := ps.audit.Verify(e.ctx)
-		if err != nil {
-			return err
-		}
-		if bad != 0 {
-			_, _ = fmt.Fprintf(e.stderr, "the record is broken at %d (%d events checked)\n", bad, checked)
-			return exitError(1)
-		}
-		_, err = fmt.Fprintf(e.stdout, "%d events, the chain holds\n", checked)
-		return err
-	})
 }

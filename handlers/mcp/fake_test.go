@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
+	"sandgate/handlers/api"
 	"sandgate/handlers/mcp"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
@@ -153,6 +154,8 @@ type house struct {
 	url  string
 	log  *lockedBuffer
 	here atomic.Pointer[http.Handler]
+	// limits of the next restart; nil: none
+	limits *api.Limits
 }
 
 // restart puts a new server in the place of the one that was.
@@ -160,7 +163,7 @@ func (s *house) restart() {
 	s.t.Helper()
 	names, err := webhost.New(webhost.Options{Listen: "0.0.0.0:0", Hosts: []string{"sandgate.test"}})
 	require.NoError(s.t, err)
-	h, err := mcp.New(mcp.Options{Service: s.f, Names: names, Log: slog.New(slog.NewTextHandler(s.log, nil)), Progress: 10 * time.Millisecond})
+	h, err := mcp.New(mcp.Options{Service: s.f, Names: names, Log: slog.New(slog.NewTextHandler(s.log, nil)), Progress: 10 * time.Millisecond, Limits: s.limits})
 	require.NoError(s.t, err)
 	s.here.Store(&h)
 }

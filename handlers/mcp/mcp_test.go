@@ -12,6 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"sandgate/handlers/api"
 	"sandgate/handlers/mcp"
 	"sandgate/sandbox/agent"
 )
@@ -331,4 +332,47 @@ func TestWhoMayKnock(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	_, err := mcp.New(mcp.Options{})
 	require.Error(t, err)
+}
+
+// A key has one allowance for /v1 and /mcp together: what one door counted, the other one knows.
+func TestLimitsOfAKeyHoldHereToo(t *testing.T) {
+	s := start(t)
+	knock := func() (int, string) {
+		r, err := http.NewRequest("POST", s.url, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+		require.NoError(t, err)
+		for k, v := range map[string]string{"X-API-Key": runKey, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"} {
+			r.Header.Set(k, v)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+
+	s.limits = api.NewLimits(0.001, 0) // a burst of one
+	s.restart()
+	require.NoError(t, s.limits.Take("key1"), "a call to /v1")
+	status, text := knock()
+	require.Equal(t, 429, status, text)
+	require.Contains(t, text, `"slow_down"`)
+
+	s.limits = api.NewLimits(0, 1)
+	s.restart()
+	leave, err := s.limits.Enter("key1", false)
+	require.NoError(t, err)
+	status, text = knock()
+	require.Equal(t, 409, status, text)
+	require.Contains(t, text, `"quota_exceeded"`)
+	leave()
+	status, text = knock()
+	require.Equal(t, 200, status, text)
+	require.Eventually(t, func() bool {
+		leave, err := s.limits.Enter("key1", false)
+		if err == nil {
+			leave()
+		}
+		return err == nil
+	}, 10*time.Second, time.Millisecond, "a call that was answered is open no more")
 }

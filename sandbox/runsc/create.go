@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -161,7 +162,7 @@ func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, more ...stri
 	if err != nil {
 		return err
 	}
-	err = r.callAs(ctx, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, createLimit, spec.ID, args, theirs...)
+	err = r.callAs(ctx, ours(), createLimit, spec.ID, args, theirs[0], theirs[1])
 	keep(err)
 	if err != nil {
 		return err
@@ -247,27 +248,25 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...strin
 // would keep its reader waiting, and a file would let root inside fill the host's disk through /proc/1/fd. What runsc has to
 // say comes through its log file. It is killed with the server, so that no half-made sandbox goes on growing after a crash.
 func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, limit, id, args)
+	return r.callAs(ctx, ours(), limit, id, args, nil, nil)
 }
 
 // callDetached is call for what goes on when the server dies.
 func (r *Runtime) callDetached(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args)
+	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args, nil, nil)
 }
 
-// callAs takes the stdin and stdout that a sandbox begins with, if it shall have other than /dev/null.
-func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, std ...*os.File) error {
+// callAs runs runsc. A sandbox that it makes begins with in and out; nil is /dev/null. It has files as descriptors 3 and up.
+func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, in io.Reader, out io.Writer, files ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := filepath.Join(r.dir(id), "runsc.log")
 	cmd := exec.CommandContext(ctx, r.o.Binary, append([]string{"--log=" + log, "--log-format=json"}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = bareEnv()
+	cmd.Stdin, cmd.Stdout, cmd.ExtraFiles = in, out, files
 	// In a group of its own, so that ^C in the server's terminal does not reach it.
 	cmd.SysProcAttr = as
-	if len(std) == 2 {
-		cmd.Stdin, cmd.Stdout = std[0], std[1]
-	}
 	result := make(chan error, 1)
 	go func() {
 		// The death signal follows the thread that started the child: it has to live as long.

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +31,8 @@ type DoctorOptions struct {
 	Images  *image.Store
 	DataDir string
 	Inst    string // may be "" when there is no data directory yet
+	// NetworkProbe is a command line that tries the network jail where it is started; none: that is not looked at.
+	NetworkProbe []string
 }
 
 // Doctor looks at everything that sandboxes need of this host and changes nothing.
@@ -43,6 +47,10 @@ func Doctor(ctx context.Context, o DoctorOptions) []Finding {
 	}
 	if os.Geteuid() != 0 {
 		out = append(out, finding("without root", rootlessCheck(ctx, o.Binary, nil), ""))
+	}
+	if len(o.NetworkProbe) > 0 {
+		out = append(out, finding("network jail", networkCheck(ctx, o.NetworkProbe),
+			"load the kernel modules nf_tables, nf_conntrack, nfnetlink_log, nft_fib and veth, or serve with --jail-pool off"))
 	}
 	tools := toolCheck("mmdebstrap", "unshare", "chroot")
 	out = append(out, finding("image builder", tools, "apt-get install "+strings.Join(image.RequiredPackages(), " ")))
@@ -92,6 +100,19 @@ func imageFinding(st image.State) Finding {
 		f.Mend = ""
 	}
 	return f
+}
+
+// networkCheck runs a probe in a network namespace that goes with it.
+func networkCheck(ctx context.Context, argv []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if said := strings.TrimPrefix(strings.TrimSpace(string(out)), "sandgate: "); err != nil && said != "" {
+		return errors.New(said)
+	}
+	return err
 }
 
 func rootCheck() error {

@@ -72,11 +72,11 @@ func (r *Runtime) Wait(ctx context.Context, id sandbox.ID) (sandbox.Death, error
 			if now.oomKills == past.oomKills {
 				continue
 			}
-			if !r.survives(ctx, id) {
+			if !r.survives(ctx, id, st.Sentry) {
 				return r.end(ctx, id, st, exit, past)
 			}
-			past = now
-			r.o.Log.Info("the kernel killed a process of a sandbox for memory; it goes on", "sandbox", string(id))
+			past = r.cg.events(r.name(id))
+			r.o.Log.Info("the kernel killed a process of a sandbox for memory; it goes on", "sandbox", string(id), "killed", past.oomKills)
 		}
 	}
 }
@@ -109,11 +109,17 @@ func (r *Runtime) end(ctx context.Context, id sandbox.ID, st state, exit int, pa
 }
 
 // survives asks after the kernel killed something for memory whether the sandbox still answers: which process dies is
-// the kernel's choice.
-func (r *Runtime) survives(ctx context.Context, id sandbox.ID) bool {
+// the kernel's choice. The memory of the one that it chose is given back a moment later, and until then the question may
+// be killed as well: it is asked again.
+func (r *Runtime) survives(ctx context.Context, id sandbox.ID, sentry proc) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return r.answers(ctx, id) == nil
+	answered := false
+	_ = poll(ctx, 5*time.Second, func() (bool, error) {
+		answered = r.answers(ctx, id) == nil
+		return answered || !sentry.alive(), nil
+	})
+	return answered
 }
 
 // reason reads why a sandbox ended. The counters come first: a sentry that found no memory or no thread just crashes.
