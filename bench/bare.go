@@ -100,9 +100,6 @@ func (b *bare) learn() error {
 		return errors.New("the bundle has no process")
 	}
 	process["args"] = []string{"/bin/sleep", "1000000"}
-	if x := os.Getenv("BARE_ARGS"); x != "" {
-		process["args"] = strings.Fields(x)
-	}
 	return nil
 }
 
