@@ -92,6 +92,7 @@ func (s *Server) routes() []route {
 
 		// snapshots
 		{method: get, path: ws + "/snapshots", need: read, action: "snapshot.list", run: s.snapshotList},
+		{method: get, path: ws + "/snapshots/events", need: read, action: "snapshot.list", run: s.snapshotListEvents},
 		{method: get, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStartForm},
 		{method: post, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStart},
 		{method: get, path: snap + "/delete", need: kill, action: "snapshot.delete", run: s.snapshotDeleteForm},

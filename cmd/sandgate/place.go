@@ -148,6 +148,7 @@ type parts struct {
 	images  *image.Store
 	jail    *netjail.Jail    // nil where sandboxes have no network
 	manager *sandbox.Manager // nil without a runtime
+	agent   string           // the copy of the agent that new sandboxes get
 	hub     *term.Hub
 	service *workspace.Service
 	close   func()
@@ -205,6 +206,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		ps.close()
 		return nil, err
 	}
+	ps.agent = runtime.Agent()
 	var host sandbox.Host // asked only by who creates
 	if p.bounds == nil {
 		p.bounds = &bounds{}

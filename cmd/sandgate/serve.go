@@ -290,7 +290,7 @@ func keepReconciled(ctx context.Context, ps *parts, logger *slog.Logger) {
 	}
 }
 
-// keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.
+// keepImage builds the base image where it is missing or outdated, and removes replaced ones, and agents, that nothing stands on.
 func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger) {
 	if st := ps.images.State("base"); st.Status != image.Ready || st.Outdated {
 		logger.Info("building the image", "image", "base")
@@ -304,6 +304,9 @@ func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger
 	}
 	if err := ps.images.Prune(ctx, runsc.UsesImage); err != nil && ctx.Err() == nil {
 		logger.Warn("prune images", "cause", err.Error())
+	}
+	if err := runsc.PruneAgents(c.Cache, ps.agent, time.Now()); err != nil {
+		logger.Warn("prune agents", "cause", err.Error())
 	}
 }
 

@@ -402,10 +402,19 @@ func TestSandboxRecords(t *testing.T) {
 	steps, err := s.Steps(ctx, r.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"netns", "cgroup"}, steps)
+	for range 100 {
+		require.NoError(t, s.NoteStep(ctx, r.ID, "checkpoint", epochStart))
+	}
+	steps, err = s.Steps(ctx, r.ID)
+	require.NoError(t, err)
+	require.Len(t, steps, 64, "the oldest are forgotten")
 
 	ok, err := s.ChangeStatus(ctx, r.ID, sandbox.Running, sandbox.Gone, sandbox.ReasonKilled, epochStart.Add(time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
+	steps, err = s.Steps(ctx, r.ID)
+	require.NoError(t, err)
+	require.Empty(t, steps, "the journal ends with the sandbox")
 	live, err := s.Sandboxes(ctx, sandbox.Filter{WorkspaceID: w.ID})
 	require.NoError(t, err)
 	require.Empty(t, live)

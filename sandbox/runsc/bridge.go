@@ -111,11 +111,10 @@ func (r *Runtime) startBridge(ctx context.Context, st state, args []string, left
 	if l, err = c.open(ctx, st); err != nil {
 		return nil, err
 	}
-	var pid int32
-	err = l.call(ctx, methodExec, execArgs{
-		Argv: append([]string{agent.GuestPath, "connect"}, args...), Dir: "/", Capabilities: rootInside(), SupportTTYs: true,
-		GuestFDs: []int{0, 1, 2}, ContainerID: string(st.ID),
-	}, theirs[:], &pid)
+	// What root inside holds and no more: without saying so, a sentry gives what the container was made with, which of one
+	// without a name is one more. Process 1 has dropped that by then, and root inside can put a program of its own in the place
+	// of the agent's.
+	pid, err := l.start(ctx, insider{args: append([]string{agent.GuestPath, "connect"}, args...), capabilities: capabilities}, theirs)
 	if err != nil {
 		return nil, err
 	}
@@ -152,16 +151,13 @@ func grow(pipe *os.File) {
 // wait gives how the program inside ended, and what it said if that was not well.
 func (b *bridge) wait(l *line, pid int32) error {
 	l.patient = true // also with a sentry that is stopped: it may be continued
-	var status uint32
-	if err := l.call(context.Background(), methodWait, waitArgs{PID: pid, CID: string(l.st.ID)}, nil, &status); err != nil {
+	status, err := l.wait(context.Background(), pid)
+	if err != nil || status == 0 {
 		return err
-	}
-	if status == 0 {
-		return nil
 	}
 	_ = b.said.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	text, _ := io.ReadAll(io.LimitReader(b.said, 1024))
-	return fmt.Errorf("status %d: %s", unix.WaitStatus(status).ExitStatus(), strings.ToValidUTF8(string(text), "?"))
+	return fmt.Errorf("status %d: %s", status.ExitStatus(), strings.ToValidUTF8(string(text), "?"))
 }
 
 // Read gives bytes from the agent. When the program inside failed, its reason stands in place of a bare io.EOF.

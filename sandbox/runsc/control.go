@@ -206,21 +206,68 @@ func (l *line) answer(result any) error {
 	}
 }
 
+// insider is a program to be started inside, as root with these capabilities.
+type insider struct {
+	args         []string
+	file         *os.File // of the host's, to be started in place of the path args[0] inside
+	capabilities []string
+}
+
+// start starts a program with files as its stdin, stdout and stderr, and gives its number inside.
+func (l *line) start(ctx context.Context, p insider, files [3]*os.File) (pid int32, err error) {
+	var set uint64
+	for _, name := range p.capabilities {
+		set |= 1 << bits[name]
+	}
+	sent := files[:]
+	if p.file != nil { // one more than descriptors for it
+		sent = append(sent, p.file)
+	}
+	err = l.call(ctx, methodExec, execArgs{
+		Argv: p.args, Dir: "/", SupportTTYs: true, GuestFDs: []int{0, 1, 2}, ContainerID: string(l.st.ID),
+		Capabilities: &execCapabilities{PermittedCaps: set, EffectiveCaps: set, BoundingCaps: set},
+	}, sent, &pid)
+	return pid, err
+}
+
+// wait gives how a program that was started over this line ended.
+func (l *line) wait(ctx context.Context, pid int32) (unix.WaitStatus, error) {
+	var status uint32
+	err := l.call(ctx, methodWait, waitArgs{PID: pid, CID: string(l.st.ID)}, nil, &status)
+	return unix.WaitStatus(status), err
+}
+
+// run runs a program inside to its end, with nothing to read or to say.
+func (r *Runtime) run(ctx context.Context, st state, p insider) error {
+	c, err := r.controlOf(st.ID, st.Sentry)
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = null.Close() }()
+	l, err := c.open(ctx, st)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.conn.Close() }()
+	pid, err := l.start(ctx, p, [3]*os.File{null, null, null})
+	if err != nil {
+		return err
+	}
+	if status, err := l.wait(ctx, pid); err != nil || status != 0 {
+		return errors.Join(err, fmt.Errorf("%s: status %d", p.args[0], status.ExitStatus()))
+	}
+	return nil
+}
+
 // bits are the numbers of capabilities that sandboxes have.
 var bits = map[string]uint{
 	"CAP_AUDIT_WRITE": unix.CAP_AUDIT_WRITE, "CAP_CHOWN": unix.CAP_CHOWN, "CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE,
 	"CAP_FOWNER": unix.CAP_FOWNER, "CAP_FSETID": unix.CAP_FSETID, "CAP_KILL": unix.CAP_KILL, "CAP_MKNOD": unix.CAP_MKNOD,
 	"CAP_NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "CAP_SETFCAP": unix.CAP_SETFCAP, "CAP_SETGID": unix.CAP_SETGID,
 	"CAP_SETPCAP": unix.CAP_SETPCAP, "CAP_SETUID": unix.CAP_SETUID, "CAP_SYS_CHROOT": unix.CAP_SYS_CHROOT,
-}
-
-// rootInside is what root inside holds and no more: without saying so, a sentry gives what the container was made with, which
-// of one without a name is one more. Process 1 has dropped that by then, and root inside can put a program of its own in the
-// place of the agent's.
-func rootInside() *execCapabilities {
-	var set uint64
-	for _, name := range capabilities {
-		set |= 1 << bits[name]
-	}
-	return &execCapabilities{PermittedCaps: set, EffectiveCaps: set, BoundingCaps: set}
+	namingRight: unix.CAP_SYS_ADMIN,
 }

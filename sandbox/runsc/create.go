@@ -153,6 +153,9 @@ func (r *Runtime) makeRoot() error {
 }
 
 func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
+	if err := r.keepAgent(); err != nil {
+		return err
+	}
 	return r.writeBundle(spec.ID, r.ociSpec(spec, img.Rootfs))
 }
 
