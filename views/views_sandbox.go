@@ -128,38 +128,6 @@ type Preview struct {
 	Problem  string
 }
 
-// Activity is the record's page.
-type Activity struct {
-	Shell
-	Find       string
-	Action     string
-	Actions    []ui.Choice
-	Actor      string
-	ActorShown string // Actor, safe to read
-	SandboxID  string
-	From, To   string
-	Filtered   bool
-	Rows       []ActivityRow
-	Older      string
-	Clear      string
-}
-
-// ActivityRow is one event.
-type ActivityRow struct {
-	Seq        string
-	At         ui.When
-	Actor      string
-	Action     string
-	Target     string
-	Sandbox    string
-	SandboxURL string
-	Outcome    ui.State
-	Duration   string
-	Address    string
-	Detail     string
-	RequestID  string
-}
-
 // People is members, invitations and keys.
 type People struct {
 	Shell

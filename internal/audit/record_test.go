@@ -275,3 +275,18 @@ func TestCells(t *testing.T) {
 		require.Equal(t, want, audit.Cell(text), "%q", text)
 	}
 }
+
+// Whoever looks at a record while its first events come finds nothing missing.
+func TestVerifyWhileItBegins(t *testing.T) {
+	for range 20 {
+		l := open(t, t.TempDir())
+		noted := make(chan error)
+		go func() { noted <- l.Note(context.Background(), audit.Event{Action: "key.create", Outcome: audit.OK}) }()
+		for range 20 {
+			v, err := l.Verify(context.Background())
+			require.NoError(t, err)
+			require.True(t, v.Holds(), v.Contrary)
+		}
+		require.NoError(t, <-noted)
+	}
+}

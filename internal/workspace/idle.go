@@ -116,7 +116,7 @@ func (s *Service) KeepAlive(ctx context.Context, a auth.Actor, id string, d time
 	if r, err = s.o.Sandboxes.Record(ctx, r.ID); err != nil {
 		return Sandbox{}, err
 	}
-	return s.shown(a, r), nil
+	return s.shownWhole(ctx, a, r)
 }
 
 // ---- what runs inside ----

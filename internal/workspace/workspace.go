@@ -25,6 +25,7 @@ type Service struct {
 	denials denials
 	vault   vault
 	idle    idleState
+	desk    desk
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images

@@ -42,8 +42,8 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
 	}
 	if !bulk {
-		if first, ok := r.firsts.LoadAndDelete(id); ok {
-			return first.(*stdio), nil
+		if b := r.bridges.take(id); b != nil {
+			return b, nil
 		}
 	}
 	var more []string
@@ -93,20 +93,16 @@ func (r *Runtime) startBridge(ctx context.Context, st state, args []string, left
 		}
 		left()
 	}()
-	for i := range ours {
-		if theirs[i], ours[i], err = os.Pipe(); err != nil {
+	if theirs[0], ours[0], ours[1], theirs[1], err = bridgePipes(); err != nil {
+		return nil, err
+	}
+	if ours[2], theirs[2], err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	for _, f := range theirs {
+		if err := f.Chown(c.uid, c.gid); err != nil {
 			return nil, err
 		}
-		if i > 0 { // it reads the first and writes the others
-			theirs[i], ours[i] = ours[i], theirs[i]
-		}
-		if err := theirs[i].Chown(c.uid, c.gid); err != nil {
-			return nil, err
-		}
-		if i == 2 {
-			break
-		}
-		grow(ours[i])
 	}
 	if l, err = c.open(ctx, st); err != nil {
 		return nil, err
@@ -141,11 +137,22 @@ func (r *Runtime) startBridge(ctx context.Context, st state, args []string, left
 	return b, nil
 }
 
-// grow lets a pipe hold more than the default where the system grants it; Fd() would make it block a thread.
-func grow(pipe *os.File) {
-	if rc, err := pipe.SyscallConn(); err == nil {
-		_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
+// bridgePipes makes both pipes of a bridge.
+func bridgePipes() (inR, inW, outR, outW *os.File, err error) {
+	if inR, inW, err = os.Pipe(); err != nil {
+		return nil, nil, nil, nil, err
 	}
+	if outR, outW, err = os.Pipe(); err != nil {
+		_, _ = inR.Close(), inW.Close()
+		return nil, nil, nil, nil, err
+	}
+	for _, f := range []*os.File{inW, outR} {
+		if c, err := f.SyscallConn(); err == nil {
+			// More than the default where the system grants it; Fd() would make the pipe block a thread.
+			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
+		}
+	}
+	return inR, inW, outR, outW, nil
 }
 
 // wait gives how the program inside ended, and what it said if that was not well.

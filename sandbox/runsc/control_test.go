@@ -133,34 +133,3 @@ func TestABridgeEndsWithItsSandbox(t *testing.T) {
 	_, err = r.Dial(t.Context(), id, false)
 	require.Error(t, err)
 }
-
-// The first bridge is process 1's own stdin and stdout. It is given once; when it is closed, or nobody took it until the
-// sandbox is saved, nothing inside holds anything of the host any more, and another bridge takes its place.
-func TestTheFirstBridgeNeedsNoProgram(t *testing.T) {
-	r := open(t, options(t))
-	dropSaves(t, r)
-	for _, taken := range []bool{true, false} {
-		id := start(t, r, small)
-		c := clientOf(t, r, id)
-		if taken {
-			_, err := c.Hello(t.Context())
-			require.NoError(t, err)
-			_, waits := r.firsts.Load(id)
-			require.False(t, waits)
-			programs, err := inside(t.Context(), r, id, "grep -lxz '[c]onnect' /proc/[0-9]*/cmdline | wc -l")
-			require.NoError(t, err)
-			require.Equal(t, "0\n", programs, "programs of bridges")
-			require.NoError(t, c.Close())
-		}
-		require.NoError(t, r.Save(t.Context(), id, sandbox.SaveID(id), quiet))
-		_, waits := r.firsts.Load(id)
-		require.False(t, waits)
-		out, err := inside(t.Context(), r, id, "readlink /proc/1/fd/* | grep -c host: || true")
-		require.NoError(t, err)
-		require.Equal(t, "1\n", out, "stderr alone, which is /dev/null")
-		hello, err := c.Hello(t.Context())
-		require.NoError(t, err)
-		require.NotEmpty(t, hello.BootID)
-		require.NoError(t, r.Remove(t.Context(), id))
-	}
-}

@@ -34,7 +34,6 @@ func (r *Runtime) Free(ctx context.Context, id sandbox.ID) error {
 	}
 	r.stores.Delete(id)
 	r.controls.Delete(id)
-	defer r.closeFirst(id) // when its other end is gone
 	err := undoAll(ctx, id, r.steps(sandbox.Spec{ID: id}, image.Image{}))
 	if err != nil {
 		err = fmt.Errorf("remove sandbox %s: %w", id, err)

@@ -53,7 +53,6 @@ type Runtime struct {
 
 	bridges  bridges
 	controls sync.Map // sandbox.ID to control
-	firsts   sync.Map // sandbox.ID to *stdio that nobody took yet
 	versions sync.Mutex
 	said     string          // what runsc said of its version; "" before it was asked
 	features func() []string // of the processor
@@ -139,7 +138,7 @@ func (r *Runtime) Agent() string { return r.agent }
 
 // Close frees what the Runtime itself holds. Sandboxes live on.
 func (r *Runtime) Close() error {
-	r.firsts.Range(func(id, _ any) bool { r.closeFirst(id.(sandbox.ID)); return true })
+	r.bridges.dropAll()
 	return errors.Join(r.watch.close(), r.spare.Close())
 }
 

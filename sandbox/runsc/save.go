@@ -61,7 +61,6 @@ func (r *Runtime) save(ctx context.Context, id sandbox.ID, to sandbox.SaveID, st
 	if err != nil {
 		return fmt.Errorf("save %s: %w", id, err)
 	}
-	r.closeFirst(id)
 	release, err := r.bridges.shut(ctx, id, bridgeLimit)
 	if err != nil {
 		return err
