@@ -30,7 +30,8 @@ var own = map[string][]string{
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
-	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
+	"sandbox/screen":      {}, // bytes in, bytes out
+	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent", "sandbox/screen"},
 
 	"internal/seal":     {},
 	"internal/approval": {"auth"},

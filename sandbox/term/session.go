@@ -11,6 +11,7 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/screen"
 )
 
 const (
@@ -37,7 +38,7 @@ type session struct {
 	changed *sync.Cond // for the input and control loops
 	att     agent.Attachment
 	ring    *ring
-	track   *tracker
+	screen  *screen.Screen
 	sizes   []sizeMark
 	sizeSeq int // number of the size change after the newest
 	exit    *agent.Exit
@@ -70,7 +71,7 @@ type piece struct {
 func newSession(h *Hub, k key) *session {
 	s := &session{
 		hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1), stirs: make(chan struct{}, 1),
-		ring: newRing(agent.DefaultRing), track: newTracker(),
+		ring: newRing(agent.DefaultRing), screen: screen.New(80, 24),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.changed = sync.NewCond(&s.mu)
@@ -251,7 +252,9 @@ func (s *session) take(ev agent.PTYEvent) {
 		p, off := ev.Output, ev.Offset
 		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
 			s.ring.reset(off)
-			s.track.restart(off)
+			cols, rows := s.screen.Size()
+			s.screen = screen.New(cols, rows)
+			s.screen.Join()
 		}
 		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
 			if seen >= int64(len(p)) {
@@ -260,7 +263,7 @@ func (s *session) take(ev agent.PTYEvent) {
 			p = p[seen:]
 		}
 		s.ring.append(p)
-		s.track.write(p)
+		s.screen.Write(p)
 		s.printed = time.Now()
 	case ev.Size != nil:
 		size := clampSize(ev.Size.Cols, ev.Size.Rows)
@@ -271,6 +274,7 @@ func (s *session) take(ev agent.PTYEvent) {
 			s.sizes = s.sizes[:copy(s.sizes, s.sizes[maxSizes/2:])]
 		}
 		s.sizes = append(s.sizes, sizeMark{s.ring.next, size})
+		s.screen.Resize(size.Cols, size.Rows)
 		s.sizeSeq++
 	case ev.Refused:
 		s.refused()

@@ -1,4 +1,4 @@
-package term
+package screen
 
 // token is what a scanner finds in terminal output.
 type token uint8
@@ -27,8 +27,8 @@ const (
 )
 
 // scanner splits terminal output into text and control sequences across chunk borders, as the browser's parser does: on
-// characters, so that the 8-bit controls U+0080–U+009F count and lone bytes do not. It exists because what a snapshot
-// strips must be exactly what the browser would have understood. The zero value is ready.
+// characters, so that the 8-bit controls U+0080–U+009F count and lone bytes do not. It exists because a snapshot
+// must hold exactly what the browser would have understood. The zero value is ready.
 type scanner struct {
 	st   scanState
 	seq  []byte
@@ -94,6 +94,7 @@ func (s *scanner) step(b byte, emit emitFunc, end int) {
 		return
 	case b == 0x18 || b == 0x1a: // CAN and SUB abandon whatever is open
 		s.st = inGround
+		emit(tokC0, []byte{b}, end)
 		return
 	case b >= 0x80:
 		s.high([]byte{b}, emit, end)
@@ -155,9 +156,12 @@ func (s *scanner) eightBit(b byte, emit emitFunc, end int) {
 		s.begin(inOSC, 0x1b, ']')
 	case 0x90, 0x98, 0x9e, 0x9f:
 		s.begin(inString)
-	default:
+	case 0x84, 0x85, 0x88: // the others of this kind mean nothing to the browser
 		s.begin(inEsc, 0x1b, b-0x40)
 		s.dispatch(tokEsc, emit, end)
+	default:
+		s.st = inGround
+		emit(tokC0, []byte{0}, end)
 	}
 }
 
