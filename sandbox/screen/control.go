@@ -214,7 +214,7 @@ func (s *Screen) osc(p []byte) {
 
 func (s *Screen) linkTo(address string) uint16 {
 	n := s.links.add(address)
-	if n == 0 {
+	if n == 0 && s.links.worthClearing() {
 		s.forgetLinks()
 		n = s.links.add(address)
 	}

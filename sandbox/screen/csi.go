@@ -293,7 +293,7 @@ func (s *Screen) linesAt(insert bool, n int) {
 	if b.y > b.bottom || b.y < b.top {
 		return
 	}
-	for range min(n, b.bottom-b.y+1) {
+	for range min(n, b.bottom-b.y+1) { // of more, all but the last few are blank
 		if insert {
 			b.down(b.y, b.bottom, s.pen.erased())
 		} else {
@@ -311,7 +311,7 @@ func (s *Screen) repeat(n int) {
 		return
 	}
 	text := s.textOf(&b.line(b.y).cells[at])
-	for range min(n, maxRepeat/max(len(text), 1)) {
+	for range min(n, s.cols*s.rows) {
 		s.text([]byte(text))
 	}
 	s.join = 0

@@ -185,11 +185,8 @@ func (s *Screen) appendPen(out []byte, pen *attr, a attr) []byte {
 	was := *pen
 	*pen = a
 	was.link, a.link = 0, 0
-	switch a {
-	case was:
+	if a == was {
 		return out
-	case attr{}:
-		return append(out, "\x1b[m"...)
 	}
 	return a.appendSGR(out)
 }
@@ -311,12 +308,21 @@ func (s *Screen) cursorAndPen(out []byte, plain bool) []byte {
 	if s.modes.insert {
 		out = append(out, "\x1b[4h"...)
 	}
+	return s.openSequence(out)
+}
+
+// openSequence begins what the program has begun and not ended.
+func (s *Screen) openSequence(out []byte) []byte {
 	switch { // the rest of an endless string must not show as text
 	case s.Pending() > 0 || !s.scan.open():
 	case s.scan.st == inOSC:
 		out = append(out, "\x1b]9999;"...)
 	case s.scan.st == inString:
 		out = append(out, "\x1b_"...)
+	case s.scan.over: // nothing that means anything comes of it
+		out = append(out, "\x1b[?9999"...)
+	default:
+		out = append(out, s.scan.seq...)
 	}
 	return out
 }

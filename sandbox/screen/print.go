@@ -182,11 +182,13 @@ func (s *Screen) append(c *cell, r rune, width uint8) {
 		return // the latter: it belonged to a wide character that found no place at the edge
 	}
 	n := s.clusters.add(text + string(r))
-	if n == 0 {
+	if n == 0 && s.clusters.worthClearing() {
 		s.forgetClusters()
 		n = s.clusters.add(text + string(r))
 	}
-	c.cluster = n
+	if n > 0 { // else it stays as it was
+		c.cluster = n
+	}
 }
 
 // textOf gives what a cell shows.
@@ -209,6 +211,7 @@ func (s *Screen) forgetClusters() {
 			c.cluster = s.clusters.add(old.get(c.cluster))
 		}
 	})
+	s.clusters.cleared()
 }
 
 // forgetLinks does the same for hyperlinks.
@@ -224,6 +227,7 @@ func (s *Screen) forgetLinks() {
 	keep(&s.normal.saved.a)
 	keep(&s.alt.saved.a)
 	s.eachCell(func(c *cell) { keep(&c.a) })
+	s.links.cleared()
 }
 
 func (s *Screen) eachCell(f func(*cell)) {

@@ -174,7 +174,9 @@ func (s *scanner) high(p []byte, emit emitFunc, end int) {
 		s.keep(p...)
 	case inString:
 	default:
-		s.st = inGround
+		if p[0] >= 0xc2 && p[0] < 0xf5 { // what begins no character is not even there for the browser
+			s.st = inGround
+		}
 	}
 }
 

@@ -14,8 +14,8 @@ const (
 	maxClusterBytes = 64        // of one of them; what more is added to it is left out
 	maxLinks        = 256       // different hyperlinks on the screen
 	maxTitle        = 256
-	maxColours      = 280 // changes of the palette
-	maxRepeat       = 1 << 14
+	maxColours      = 280     // changes of the palette
+	clearEvery      = 1 << 12 // strings that found no place, before a full table is looked through again
 )
 
 // Screen is one terminal's. Not safe for concurrent use.
@@ -88,11 +88,11 @@ func (s *Screen) begin(p []byte) []byte {
 	return nil
 }
 
-// Pending is how many of the newest bytes began a character or sequence that has not ended. A snapshot does not hold them:
-// output goes on in front of them. Of a sequence that is longer than maxSeq the beginning is not counted.
+// Pending is how many of the newest bytes began a character or a string that has not ended. A snapshot does not hold them:
+// output goes on in front of them. Other sequences it ends with, and strings that are longer than maxSeq it swallows.
 func (s *Screen) Pending() int {
 	if s.scan.open() {
-		if n := s.scan.pos - s.scan.start; n <= maxSeq {
+		if n := s.scan.pos - s.scan.start; n <= maxSeq && (s.scan.st == inOSC || s.scan.st == inString) {
 			return int(n)
 		}
 		return 0
@@ -103,6 +103,9 @@ func (s *Screen) Pending() int {
 	}
 	return n
 }
+
+// Piece is how many bytes cost a moment at most, whatever they are: a few clear a screen that is large.
+func (s *Screen) Piece() int { return max(256, (32<<20)/(s.cols*s.rows)) }
 
 // Size gives columns and rows.
 func (s *Screen) Size() (cols, rows int) { return s.cols, s.rows }
@@ -181,11 +184,25 @@ func (s *Screen) text(p []byte) {
 // table numbers strings from 1 on; it takes no more than its limit.
 type table struct {
 	limit int
+	rest  int // how often it may still be found full before it is cleared out again
 	text  []string
 	known map[string]uint16
 }
 
 func newTable(limit int) table { return table{limit: limit} }
+
+// worthClearing reports whether to look which strings are still shown. That takes long, so it is not done each time when all are.
+func (t *table) worthClearing() bool {
+	t.rest--
+	return t.rest < 0
+}
+
+// cleared notes how many strings were still shown.
+func (t *table) cleared() {
+	if t.rest = 0; len(t.text) > t.limit/2 {
+		t.rest = clearEvery
+	}
+}
 
 // add gives the number of a string, or 0 when the table is full.
 func (t *table) add(s string) uint16 {

@@ -61,6 +61,7 @@ func (a *attr) sgr(p *params) {
 			a.bg = 0
 		case n == 59:
 			a.under = 0
+			a.mark()
 		case n == 38 || n == 48 || n == 58:
 			i += a.extendedColour(p, i)
 		case sgrOn[n] != 0:
@@ -127,6 +128,9 @@ func (a *attr) extendedColour(p *params, at int) (used int) {
 
 // appendSGR appends the sequence that makes a fresh pen one that is seen as this. Links are not among it.
 func (a *attr) appendSGR(out []byte) []byte {
+	if a.flags&^protected == 0 && a.fg|a.bg|a.under == 0 && a.style == 0 {
+		return a.protect(append(out, "\x1b[m"...))
+	}
 	out = append(out, "\x1b[0"...)
 	for n := 1; n <= 53; n++ {
 		if f := sgrOn[n]; f != 0 && a.flags&f != 0 {
@@ -143,7 +147,15 @@ func (a *attr) appendSGR(out []byte) []byte {
 	out = a.fg.append(out, 38)
 	out = a.bg.append(out, 48)
 	out = a.under.append(out, 58)
-	return append(out, 'm')
+	return a.protect(append(out, 'm'))
+}
+
+// protect comes behind the reset that every style begins with, for that takes it away.
+func (a *attr) protect(out []byte) []byte {
+	if a.flags&protected != 0 {
+		out = append(out, "\x1b[1\"q"...)
+	}
+	return out
 }
 
 func (c colour) append(out []byte, what int64) []byte {

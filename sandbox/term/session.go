@@ -21,7 +21,8 @@ const (
 	inputPiece  = 16 << 10  // input goes to the agent in pieces, so that a signal passes between them
 	maxSignals  = 16
 	maxReattach = 2 * time.Second
-	usefulFor   = time.Second // an attachment that held so long ends the count of failures, also when nothing was printed
+	slowPiece   = 10 * time.Millisecond // ordinary output takes a tenth of it
+	usefulFor   = time.Second           // an attachment that held so long ends the count of failures, also when nothing was printed
 )
 
 // session is one terminal with its viewers. Lock order: Hub.mu, then mu.
@@ -245,26 +246,13 @@ func (s *session) pump(att agent.Attachment) error {
 
 // take puts one event into the ring and wakes everybody.
 func (s *session) take(ev agent.PTYEvent) {
+	if len(ev.Output) > 0 {
+		s.takeOutput(ev.Offset, ev.Output)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case len(ev.Output) > 0:
-		p, off := ev.Output, ev.Offset
-		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
-			s.ring.reset(off)
-			cols, rows := s.screen.Size()
-			s.screen = screen.New(cols, rows)
-			s.screen.Join()
-		}
-		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
-			if seen >= int64(len(p)) {
-				return
-			}
-			p = p[seen:]
-		}
-		s.ring.append(p)
-		s.screen.Write(p)
-		s.printed = time.Now()
 	case ev.Size != nil:
 		size := clampSize(ev.Size.Cols, ev.Size.Rows)
 		if n := len(s.sizes); n > 0 && s.sizes[n-1].size == size {
@@ -285,6 +273,45 @@ func (s *session) take(ev agent.PTYEvent) {
 	}
 	for _, w := range s.viewers {
 		w.poke()
+	}
+}
+
+// takeOutput takes output in pieces, so that a program whose output is dear to follow holds nobody else up: the lock is free between
+// them, and reading rests for thrice as long as a slow piece took.
+func (s *session) takeOutput(off int64, p []byte) {
+	for len(p) > 0 {
+		s.mu.Lock()
+		start := time.Now()
+		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
+			s.ring.reset(off)
+			cols, rows := s.screen.Size()
+			s.screen = screen.New(cols, rows)
+			s.screen.Join()
+		}
+		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
+			if seen >= int64(len(p)) {
+				s.mu.Unlock()
+				return
+			}
+			off, p = off+seen, p[seen:]
+		}
+		n := min(len(p), s.screen.Piece())
+		s.ring.append(p[:n])
+		s.screen.Write(p[:n])
+		s.printed = time.Now()
+		off, p = off+int64(n), p[n:]
+		for _, w := range s.viewers {
+			w.poke()
+		}
+		took := s.printed.Sub(start)
+		s.mu.Unlock()
+		if took > slowPiece {
+			select {
+			case <-time.After(3 * took):
+			case <-s.ctx.Done():
+				return
+			}
+		}
 	}
 }
 
