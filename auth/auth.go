@@ -108,6 +108,7 @@ type Actor struct {
 	KeyID       string
 	SessionID   string // of a person in a browser
 	Name        string // e-mail, or the key's name
+	Owner       string // e-mail of the person whose key it is; "" for people and service accounts
 	Workspace   Workspace
 	Permissions Permissions
 	MakesPlaces bool   // a person whose account may create workspaces; for pages, the service looks again

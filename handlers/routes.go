@@ -28,7 +28,8 @@ var (
 	kill    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
 	manage  = []auth.Permission{auth.SandboxesManage}
 	members = []auth.Permission{auth.MembersManage}
-	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead}
+	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
+	whole   = []auth.Permission{auth.AuditRead}
 )
 
 const (
@@ -92,6 +93,7 @@ func (s *Server) routes() []route {
 
 		// snapshots
 		{method: get, path: ws + "/snapshots", need: read, action: "snapshot.list", run: s.snapshotList},
+		{method: get, path: ws + "/snapshots/events", need: read, action: "snapshot.list", run: s.snapshotListEvents},
 		{method: get, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStartForm},
 		{method: post, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStart},
 		{method: get, path: snap + "/delete", need: kill, action: "snapshot.delete", run: s.snapshotDeleteForm},
@@ -121,6 +123,11 @@ func (s *Server) routes() []route {
 
 		// the record
 		{method: get, path: ws + "/activity", need: records, action: "audit.list", run: s.activity},
+		{method: get, path: ws + "/activity/live", need: records, action: "audit.list", run: s.activityEvents},
+		{method: get, path: ws + "/activity/export", need: records, action: "audit.export", run: s.activityExport},
+		{method: get, path: ws + "/activity/record", need: whole, action: "audit.read", run: s.recordPage},
+		{method: get, path: ws + "/activity/sandboxes/:id", need: records, action: "audit.list", run: s.sandboxStory},
+		{method: get, path: ws + "/activity/:event", need: records, action: "audit.read", run: s.activityEvent},
 
 		// people and keys
 		{method: get, path: ws + "/people", person: true, run: s.people},

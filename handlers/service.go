@@ -102,6 +102,13 @@ type Keys interface {
 // Record reads what happened.
 type Record interface {
 	Activity(ctx context.Context, a auth.Actor, f audit.Filter) ([]audit.Event, error)
+	// ActivityEvent gives one event with the copy of what its command printed; nil where there is none.
+	ActivityEvent(ctx context.Context, a auth.Actor, seq int64) (audit.Event, *audit.Output, error)
+	ExportActivity(ctx context.Context, a auth.Actor, f audit.Filter, format string, w io.Writer) error
+	SandboxStory(ctx context.Context, a auth.Actor, id string) (sandbox.Record, error)
+	RecordState(ctx context.Context, a auth.Actor) (workspace.RecordState, error)
+	// RecordEnd grows with everything that is recorded.
+	RecordEnd(ctx context.Context, a auth.Actor) (int64, error)
 }
 
 // Service is what the pages ask for; workspace.Service is one.

@@ -1,13 +1,17 @@
 package handlers
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"sandgate/internal/fault"
+	"sandgate/internal/workspace"
 	"sandgate/internal/wsconn"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
@@ -17,12 +21,48 @@ import (
 
 // ptyJSON is a terminal as our own script reads it.
 type ptyJSON struct {
-	ID     string `json:"id"`
-	Name   string `json:"name"`
-	Status string `json:"status"`
-	Cols   int    `json:"cols"`
-	Rows   int    `json:"rows"`
-	Driver string `json:"driver"`
+	ID      string   `json:"id"`
+	Name    string   `json:"name"`
+	Status  string   `json:"status"`
+	Cols    int      `json:"cols"`
+	Rows    int      `json:"rows"`
+	Driver  string   `json:"driver"`
+	Viewers []string `json:"viewers"`
+	Others  string   `json:"others"`  // who is there besides the one who looks, short; "" for nobody
+	People  string   `json:"people"`  // who is there, in words
+	Cwd     string   `json:"cwd"`     // of its shell, to be shown; "" when not known
+	CwdB64  string   `json:"cwd_b64"` // the same, to be used
+}
+
+func (v *visit) ptyShown(t workspace.Terminal) ptyJSON {
+	out := ptyJSON{
+		ID: t.ID, Name: display(t.Name), Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: display(t.Driver), Viewers: []string{},
+		CwdB64: base64.RawURLEncoding.EncodeToString(t.Cwd),
+	}
+	out.Cwd, _ = displayBytes(t.Cwd)
+	for _, name := range t.Viewers {
+		out.Viewers = append(out.Viewers, display(name))
+	}
+	out.Others, out.People = othersAt(t, v.actor.Name), peopleAt(out)
+	return out
+}
+
+// othersAt names the first one besides me, and says how many more there are.
+func othersAt(t workspace.Terminal, me string) string {
+	var others []string
+	for _, name := range append([]string{t.Driver}, t.Viewers...) {
+		if name != "" && name != me && !slices.Contains(others, name) {
+			others = append(others, name)
+		}
+	}
+	switch len(others) {
+	case 0:
+		return ""
+	case 1:
+		return display(others[0])
+	default:
+		return display(others[0]) + " +" + itoa(len(others)-1)
+	}
 }
 
 func (v *visit) terminals(id string) ([]ptyJSON, error) {
@@ -32,9 +72,26 @@ func (v *visit) terminals(id string) ([]ptyJSON, error) {
 	}
 	out := []ptyJSON{}
 	for i, t := range list {
-		out = append(out, ptyJSON{ID: t.ID, Name: "Terminal " + itoa(i+1), Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: display(t.Driver)})
+		shown := v.ptyShown(t)
+		if shown.Name == "" { // not opened on a page
+			shown.Name = "Terminal " + itoa(i+1)
+		}
+		out = append(out, shown)
 	}
 	return out, nil
+}
+
+// freeName is the first "Terminal N" that none bears: names stay when others close.
+func freeName(list []ptyJSON) string {
+	taken := map[string]bool{}
+	for _, t := range list {
+		taken[t.Name] = true
+	}
+	n := 1
+	for taken["Terminal "+itoa(n)] {
+		n++
+	}
+	return "Terminal " + itoa(n)
 }
 
 func (v *visit) terminalTabs(id string) ([]views.TerminalTab, error) {
@@ -44,9 +101,21 @@ func (v *visit) terminalTabs(id string) ([]views.TerminalTab, error) {
 	}
 	var out []views.TerminalTab
 	for _, t := range list {
-		out = append(out, views.TerminalTab{ID: t.ID, Name: t.Name, Ended: t.Status == "exited"})
+		out = append(out, views.TerminalTab{ID: t.ID, Name: t.Name, Ended: t.Status == "exited", Others: t.Others, People: t.People})
 	}
 	return out, nil
+}
+
+// peopleAt says in words who is at a terminal.
+func peopleAt(t ptyJSON) string {
+	var parts []string
+	if t.Driver != "" {
+		parts = append(parts, t.Driver+" types")
+	}
+	if len(t.Viewers) > 0 {
+		parts = append(parts, "watching: "+strings.Join(t.Viewers, ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func (s *Server) terminalList(v *visit) error {
@@ -65,11 +134,14 @@ func (s *Server) terminalOpen(v *visit) error {
 		return fault.Wrap(err, fault.BadRequest, "The body is not JSON.")
 	}
 	spec := agent.PTYSpec{Cols: within(size.Cols, 80, agent.MaxCols), Rows: within(size.Rows, 24, agent.MaxRows)}
+	if list, err := v.terminals(v.Param("id")); err == nil { // one that can't be listed yet has none
+		spec.Name = freeName(list)
+	}
 	t, err := s.o.Service.OpenTerminal(v.ctx(), v.actor, v.Param("id"), spec)
 	if err != nil {
 		return err
 	}
-	return v.JSON(http.StatusOK, ptyJSON{ID: t.ID, Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: display(t.Driver)})
+	return v.JSON(http.StatusOK, v.ptyShown(t))
 }
 
 func within(n, normal, most int) int {

@@ -11,27 +11,37 @@ import (
 // Fork makes a sandbox that goes on where another is, which runs on, or sleeps on. Image and
 // limits are the other's, all else is as r says.
 func (m *Manager) Fork(ctx context.Context, of ID, r Record, q Quota) (Record, error) {
-	parent, err := m.o.Records.SandboxByID(ctx, of)
+	parent, from, release, err := m.sourceOf(ctx, of)
 	if err != nil {
 		return Record{}, err
 	}
-	from := SaveID(of)
-	switch parent.Status {
-	case Suspended:
-	case Running:
-		from = SaveID(RandomID("fork"))
-		if err := m.borrow(from); err != nil {
-			return Record{}, err
-		}
-		defer m.dropBorrowed(context.WithoutCancel(ctx), from)
-		if err := m.saveAs(ctx, of, from); err != nil {
-			return Record{}, err
-		}
-	default:
-		return Record{}, notRunning(parent)
-	}
+	defer release()
 	r.Parent, r.Image, r.Resources = string(of), parent.Image, parent.Resources
 	return m.createFrom(ctx, r, q, from)
+}
+
+// sourceOf gives a save of a sandbox as it is now, to start another from; release lets go of it.
+func (m *Manager) sourceOf(ctx context.Context, of ID) (parent Record, from SaveID, release func(), err error) {
+	if parent, err = m.o.Records.SandboxByID(ctx, of); err != nil {
+		return parent, "", nil, err
+	}
+	switch parent.Status {
+	case Suspended:
+		return parent, SaveID(of), func() {}, nil
+	case Running:
+	default:
+		return parent, "", nil, notRunning(parent)
+	}
+	from = SaveID(RandomID("fork"))
+	if err := m.borrow(from); err != nil {
+		return parent, "", nil, err
+	}
+	release = func() { m.dropBorrowed(context.WithoutCancel(ctx), from) }
+	if err := m.saveAs(ctx, of, from); err != nil {
+		release()
+		return parent, "", nil, err
+	}
+	return parent, from, release, nil
 }
 
 // dropBorrowed ends the short life of a fork's save.

@@ -43,11 +43,12 @@ const (
 type Manager struct {
 	o Options
 
-	mu      sync.Mutex
-	pool    *pool
-	boxes   map[ID]*box // being created, running, or being removed
-	closing bool
-	rooms   rooms
+	mu         sync.Mutex
+	pool       *pool
+	boxes      map[ID]*box // being created, running, or being removed
+	closing    bool
+	rooms      rooms
+	rehearsing chan struct{} // one for each rehearsal that may run
 
 	borrowed map[SaveID]int // saves that are being made, or started from: by how many; dropping: about to go
 
@@ -117,7 +118,7 @@ func New(o Options) (*Manager, error) {
 	if s, ok := o.Records.(Snapshots); ok && o.Snapshots == nil {
 		o.Snapshots = s
 	}
-	m := &Manager{o: o, boxes: map[ID]*box{}, borrowed: map[SaveID]int{}, pool: newPool(o.Pool)}
+	m := &Manager{o: o, boxes: map[ID]*box{}, borrowed: map[SaveID]int{}, pool: newPool(o.Pool), rehearsing: make(chan struct{}, rehearsals)}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -377,6 +378,9 @@ func (m *Manager) clear(ctx context.Context, b *box) error {
 	}
 	return nil
 }
+
+// Life ends when the manager lets go of its sandboxes.
+func (m *Manager) Life() context.Context { return m.life }
 
 // Close lets go of every sandbox without ending it: creations under way are undone, bridges closed, watchers stopped.
 func (m *Manager) Close() {

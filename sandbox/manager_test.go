@@ -19,7 +19,8 @@ import (
 
 // stubRuntime is a host that exists in memory; hooks let a test hold or fail a step. Its agent is the real one.
 type stubRuntime struct {
-	sandbox.Saver // none: what suspends is tested with the fake
+	sandbox.Saver     // none: what suspends is tested with the fake
+	sandbox.Inspector // … and so is what looks in
 
 	update func(sandbox.Resources) error // asked before limits change
 	limits map[sandbox.ID]sandbox.Resources

@@ -66,9 +66,11 @@ type Detail struct {
 
 // TerminalTab is an open terminal.
 type TerminalTab struct {
-	ID    string
-	Name  string
-	Ended bool
+	ID     string
+	Name   string
+	Ended  bool
+	Others string // who else is at it, short; "" for nobody
+	People string // who is at it, in words
 }
 
 // ActivityLine is a line of the strip below the terminal.
@@ -124,38 +126,6 @@ type Preview struct {
 	Download string
 	Close    string
 	Problem  string
-}
-
-// Activity is the record's page.
-type Activity struct {
-	Shell
-	Find       string
-	Action     string
-	Actions    []ui.Choice
-	Actor      string
-	ActorShown string // Actor, safe to read
-	SandboxID  string
-	From, To   string
-	Filtered   bool
-	Rows       []ActivityRow
-	Older      string
-	Clear      string
-}
-
-// ActivityRow is one event.
-type ActivityRow struct {
-	Seq        string
-	At         ui.When
-	Actor      string
-	Action     string
-	Target     string
-	Sandbox    string
-	SandboxURL string
-	Outcome    ui.State
-	Duration   string
-	Address    string
-	Detail     string
-	RequestID  string
 }
 
 // People is members, invitations and keys.

@@ -189,27 +189,3 @@ func (c *imageRm) Run(e *env) error {
 	}
 	return images.Remove(e.ctx, c.Name)
 }
-
-type auditCmd struct {
-	Verify auditVerify `cmd:"" help:"Walk the hash chain; exit 1 when it is broken."`
-}
-
-type auditVerify struct {
-	place `embed:""`
-}
-
-// Run verifies.
-func (c *auditVerify) Run(e *env) error {
-	return c.with(e, func(ps *parts) error {
-		checked, bad, err := ps.audit.Verify(e.ctx)
-		if err != nil {
-			return err
-		}
-		if bad != 0 {
-			_, _ = fmt.Fprintf(e.stderr, "the record is broken at %d (%d events checked)\n", bad, checked)
-			return exitError(1)
-		}
-		_, err = fmt.Fprintf(e.stdout, "%d events, the chain holds\n", checked)
-		return err
-	})
-}

@@ -17,6 +17,7 @@ import (
 	"sandgate/internal/audit"
 	"sandgate/internal/seal"
 	"sandgate/internal/store"
+	"sandgate/internal/webhook"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/image"
@@ -36,6 +37,8 @@ type place struct {
 	SavedMB int64 `help:"MiB of the disk that suspended sandboxes and snapshots may take together; 0: all but a reserve." env:"SANDGATE_SAVED_MB" name:"saved-mb" default:"0" placeholder:"MB"`
 
 	bounds *bounds // of a server; nil: nothing is created
+	keep   audit.Keeping
+	hook   *webhook.Hook // of a server; nil: nobody is told
 }
 
 // dataDir is an opened data directory.
@@ -141,9 +144,11 @@ type parts struct {
 	dir     *dataDir
 	store   *store.Store
 	audit   *audit.Log
+	hook    *webhook.Hook
 	images  *image.Store
 	jail    *netjail.Jail    // nil where sandboxes have no network
 	manager *sandbox.Manager // nil without a runtime
+	agent   string           // the copy of the agent that new sandboxes get
 	hub     *term.Hub
 	service *workspace.Service
 	close   func()
@@ -163,11 +168,11 @@ func (p *place) peopleLogged(e *env, logger *slog.Logger) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := audit.New(audit.Options{Store: st, Key: dir.key, HeadFile: filepath.Join(dir.path, "audit.head"), Log: logger, Now: time.Now})
+	log, err := audit.New(audit.Options{Store: st, Key: dir.key, HeadFile: filepath.Join(dir.path, "audit.head"), Keep: p.keep, Log: logger, Now: time.Now})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	ps := &parts{dir: dir, store: st, audit: log, close: func() { _ = st.Close() }}
+	ps := &parts{dir: dir, store: st, audit: log, hook: p.hook, close: func() { _ = st.Close() }}
 	ps.service, err = workspace.New(workspace.Options{Store: st, Audit: log, Gate: approval.Open{}, Log: logger, Now: time.Now})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -201,6 +206,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		ps.close()
 		return nil, err
 	}
+	ps.agent = runtime.Agent()
 	var host sandbox.Host // asked only by who creates
 	if p.bounds == nil {
 		p.bounds = &bounds{}
@@ -237,7 +243,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 	}
 	wo := workspace.Options{
 		Store: ps.store, Deadlines: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
-		Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes, Snapshots: p.bounds.snapshots(),
+		Hook: p.hook, Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes, Snapshots: p.bounds.snapshots(),
 	}
 	if ps.jail != nil {
 		so.Network = ps.jail

@@ -34,6 +34,7 @@ type serveCmd struct {
 	RateLimit      float64  `help:"Calls a second that one API key may make on average, twice that in a burst; 0: no limit." env:"SANDGATE_RATE_LIMIT" default:"500" placeholder:"N"`
 	OpenCalls      int      `help:"Calls that one API key may have open at once, streams and terminals counted; 0: no limit." env:"SANDGATE_OPEN_CALLS" default:"256" placeholder:"N"`
 	bounds         `embed:""`
+	tellFlags      `embed:""`
 	SaveEvery      time.Duration `help:"How often persistent sandboxes are saved while they run; 0: never." env:"SANDGATE_SAVE_EVERY" default:"10m" placeholder:"DURATION"`
 	LogJSON        bool          `help:"Log as JSON." env:"SANDGATE_LOG_JSON" name:"log-json"`
 }
@@ -71,6 +72,12 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	defer release()
+	if c.place.keep, err = c.keeping(); err != nil {
+		return err
+	}
+	if c.place.hook, err = c.newHook(dir.inst, logger); err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -149,6 +156,7 @@ func (c *serveCmd) Run(e *env) error {
 	control()
 	background()
 	ps.manager.Close()
+	ps.lastRecord(logger)
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
@@ -251,6 +259,9 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
 	all.Go(func() { ps.service.SweepSnapshots(ctx) })
 	all.Go(func() { ps.service.SampleMetrics(ctx) })
+	all.Go(func() { ps.audit.Tend(ctx) })
+	all.Go(func() { ps.hook.Run(ctx) })
+	all.Go(func() { ps.audit.Publish(ctx, c.HeadEvery, ps.tellHead) })
 	if c.SaveEvery > 0 {
 		all.Go(func() { ps.manager.KeepSaved(ctx, c.SaveEvery) })
 	}
@@ -279,7 +290,7 @@ func keepReconciled(ctx context.Context, ps *parts, logger *slog.Logger) {
 	}
 }
 
-// keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.
+// keepImage builds the base image where it is missing or outdated, and removes replaced ones, and agents, that nothing stands on.
 func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger) {
 	if st := ps.images.State("base"); st.Status != image.Ready || st.Outdated {
 		logger.Info("building the image", "image", "base")
@@ -293,6 +304,9 @@ func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger
 	}
 	if err := ps.images.Prune(ctx, runsc.UsesImage); err != nil && ctx.Err() == nil {
 		logger.Warn("prune images", "cause", err.Error())
+	}
+	if err := runsc.PruneAgents(c.Cache, ps.agent, time.Now()); err != nil {
+		logger.Warn("prune agents", "cause", err.Error())
 	}
 }
 

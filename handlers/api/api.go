@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
@@ -107,6 +108,12 @@ type Service interface {
 	Commands
 	Files
 	Terminals
+	Record
+}
+
+// Record reads what happened.
+type Record interface {
+	Activity(ctx context.Context, a auth.Actor, f audit.Filter) ([]audit.Event, error)
 }
 
 // Options are what New needs.

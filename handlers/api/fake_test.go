@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
@@ -59,6 +60,7 @@ type fake struct {
 	stdout   []byte
 	exitLogs *agent.Exit
 	query    agent.SearchQuery
+	asked    audit.Filter // of the last Activity
 	patch    workspace.SandboxPatch
 	kept     time.Duration
 	limits   workspace.Limits

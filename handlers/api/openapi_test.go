@@ -120,6 +120,7 @@ var samples = map[string]struct{ query, body string }{
 	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"},"network":{"mode":"none"},"idle_timeout":60,"max_lifetime":600,"keep_while_busy":true}`},
 	"PUT /v1/limits":                             {"", `{"memory_mb":2048,"sandboxes":50}`},
 	"POST /v1/sandboxes/:id/snapshots":           {"", `{"name":"with the data loaded"}`},
+	"GET /v1/audit":                              {"?from=2026-01-02T03:04:05Z&to=2026-12-02T03:04:05%2B01:00&actor=a&action=command.&outcome=ok&q=x&limit=3&cursor=9", ""},
 	"POST /v1/sandboxes/:id/keepalive":           {"", `{"timeout":60}`},
 	"GET /v1/sandboxes/:id/metrics/history":      {"?since=2026-01-02T03:04:05Z", ""},
 	"GET /v1/sandboxes/:id/metrics/stream":       {"?interval=60", ""},

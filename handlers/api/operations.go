@@ -57,6 +57,8 @@ var (
 		{name: "path_b64", about: "The path in base64, for names that are not UTF-8.", schema: huma.Schema{Type: "string", ContentEncoding: "base64"}},
 	}
 	cursorQuery = param{name: "cursor", about: "From an earlier answer; the start unless given.", schema: huma.Schema{Type: "string", Pattern: `^(\d{1,18}\.\d{1,18})?$`}}
+	timeQuery   = huma.Schema{Type: "string", Pattern: `^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))?$`, MaxLength: length(35)}
+	wordQuery   = huma.Schema{Type: "string", MaxLength: length(maxAuditWord)}
 	idempotency = param{name: "Idempotency-Key", about: "Repeats with the same key give the sandbox of the first call.", schema: huma.Schema{Type: "string", MaxLength: length(255), Pattern: `^[ -~]*$`}}
 	conditional = []param{
 		{name: "If-Match", about: "Only if the file has this ETag; * is any.", schema: huma.Schema{Type: "string"}},
@@ -137,6 +139,21 @@ var operations = map[string]operation{
 	"POST /v1/sandboxes/:id/keepalive": {
 		tag: "sandboxes", summary: "Give a sandbox more time", about: "It is not ended for being idle before the time is over. max_lifetime stays.",
 		body: of[keepRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+	"GET /v1/audit": {
+		tag: "audit", summary: "Read the record", about: "What happened in the workspace and what was refused, newest first, by when it began. audit:read reads all of it; with sandboxes:read or sandboxes:manage a sandbox_id must be given.",
+		query: []param{
+			{name: "from", about: "Not before this time.", schema: timeQuery},
+			{name: "to", about: "Before this time.", schema: timeQuery},
+			{name: "actor", about: "By this person or key, or by a key of this person.", schema: wordQuery},
+			{name: "action", about: "Such as command.run, or command. for all about commands.", schema: wordQuery},
+			{name: "outcome", about: "ok, refused, failed, started or unknown.", schema: wordQuery},
+			{name: "sandbox_id", schema: huma.Schema{Type: "string", Pattern: "^(sb[a-z0-9]{20})?$"}},
+			{name: "q", about: "Words, or beginnings of words, all of which the event has in any of its texts.", schema: wordQuery},
+			{name: "limit", schema: whole(1, 500, 100)},
+			{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", Pattern: `^([1-9]\d{0,17})?$`}},
+		},
+		answers: ok[auditBody]("A page of it."), refusals: []int{422},
 	},
 	"GET /v1/sandboxes/:id/metrics": {tag: "metrics and events", summary: "Read the meters", about: "The limits are the sandbox's resources.", answers: ok[sampleBody]("One reading."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/metrics/history": {

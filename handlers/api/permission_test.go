@@ -54,6 +54,7 @@ var allowed = map[string][5]int{
 	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},
 	"PUT /v1/limits":                             {403, 403, 403, 200, 200},
+	"GET /v1/audit":                              {403, 403, 403, 200, 200}, // of one sandbox whoever may see it: internal/workspace
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/history":      {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/stream":       {200, 200, 200, 200, 404},

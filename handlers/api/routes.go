@@ -28,6 +28,7 @@ var (
 	members = []auth.Permission{auth.MembersManage}
 	bounds  = []auth.Permission{auth.SandboxesRead, auth.SandboxesManage, auth.MembersManage}
 	keys    = []auth.Permission{auth.KeysManage}
+	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
 
@@ -56,6 +57,7 @@ func (s *server) routes() []route {
 		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},
 		{http.MethodPut, "/v1/limits", "limit.set", members, false, s.setWorkspaceLimits},
+		{http.MethodGet, "/v1/audit", "audit.read", records, false, s.listAudit},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
 		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},
 		{http.MethodGet, one + "/metrics/stream", "sandbox.usage", see, true, s.metricsStream},

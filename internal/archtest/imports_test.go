@@ -16,9 +16,10 @@ var own = map[string][]string{
 	"auth":                {"internal/fault"},
 	"auth/session":        {"auth", "internal/fault"},
 
-	"sandbox":             {"internal/fault", "sandbox/agent"},
+	"sandbox":             {"internal/fault", "sandbox/agent", "sandbox/effect"},
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
+	"sandbox/effect":      {}, // compares what is given to it
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
@@ -28,16 +29,17 @@ var own = map[string][]string{
 	"sandbox/netjail/policy":   {"internal/fault", "sandbox", "sandbox/netjail/prefix"},
 	"sandbox/netjail/resolver": {"sandbox", "sandbox/netjail/policy", "sandbox/netjail/prefix"},
 
-	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/image"},
-	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest"},
+	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/effect", "sandbox/image"},
+	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest", "sandbox/effect"},
 	"sandbox/screen":      {}, // bytes in, bytes out
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent", "sandbox/screen"},
 
 	"internal/seal":     {},
+	"internal/webhook":  {"sandbox/netjail/prefix"}, // a table: which addresses are not public
 	"internal/approval": {"auth"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
-		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal", "internal/webhook",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
@@ -53,7 +55,7 @@ var own = map[string][]string{
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/fault", "internal/httpstatus",
+		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
 		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
 	},

@@ -22,17 +22,31 @@ type Event struct {
 	ActorKind   auth.ActorKind
 	ActorID     string // user id or key id
 	Actor       string // e-mail, key name, "system"
+	Owner       string // e-mail of the person whose key it is
 	Address     string
 	SandboxID   string
 	Action      string // noun.verb
 	Target      string
 	Outcome     string  // one of the Outcome constants
 	Duration    float64 // seconds, to the microsecond; of an outcome
-	Digest      string
+	Digest      string  // of what was asked for: the command with all that decides what it does
+	Facts               // of an outcome
 	ApprovalID  string
 	RequestID   string
 	Detail      string
 	IntentSeq   int64 // for an outcome: the seq of its intent
+
+	// Of an event that was read by List or Event: the row of its outcome, which is Seq itself for what has no intent of its own,
+	// and when it was written. Zero while there is none.
+	EndSeq int64
+	Ended  time.Time
+}
+
+// Facts are what an outcome can say beyond words. Digests are SHA-256 in hexadecimal.
+type Facts struct {
+	OldDigest    string // of a file before a write; "" when there was none, or a word that says why there is no digest
+	NewDigest    string // of the file as it was written
+	OutputDigest string // of the copy of a command's output; made by End
 }
 
 // Outcomes.
@@ -47,21 +61,25 @@ const (
 // ActionCut is the event written when the record was found shorter than it had been: evidence that stays.
 const ActionCut = "record.cut"
 
-// Filter chooses events; zero values do not filter. Newest first.
+// Filter chooses events; zero values do not filter. An event is an intent with its outcome, or what was noted by itself.
 type Filter struct {
 	WorkspaceID string // also gives sign-ins of its members, which belong to no workspace
 	From, To    time.Time
-	Actor       string
+	Actor       string // or the owner of a key
 	Action      string // "command.run", or "command." for all of a noun
+	Outcome     string // Started is what has no outcome yet
 	SandboxID   string
-	Q           string // text in actor, target or detail
-	BeforeSeq   int64  // cursor
-	Limit       int    // 1..500; 0 is 100
+	Q           string // words, or beginnings of words, in any text of the event; all of them
+	BeforeSeq   int64  // cursor to older ones
+	AfterSeq    int64  // cursor to newer ones
+	Oldest      bool   // oldest first instead of newest first
+	Limit       int    // 1..1000; 0 is 100
 }
 
 // Row is an event as it is stored, with its place in the chain.
 type Row struct {
 	Event
+	Format   int // of what is hashed; 2 since there are Facts and an Owner
 	PrevHash []byte
 	Hash     []byte
 }
@@ -79,10 +97,16 @@ type Store interface {
 	// ExtendAudit inserts one row right after head, atomically; false: the chain ends elsewhere, and nothing was written.
 	ExtendAudit(ctx context.Context, head Head, row Row) (bool, error)
 	AuditEvents(ctx context.Context, f Filter) ([]Event, error)
+	// AuditEvent gives one by the number of either of its rows; fault.NotFound.
+	AuditEvent(ctx context.Context, seq int64) (Event, error)
+	AuditHead(ctx context.Context) (Head, error)
 	// AuditRows gives rows after a seq, oldest first.
 	AuditRows(ctx context.Context, after int64, limit int) ([]Row, error)
 	// OpenIntents gives intents without an outcome that were written before a moment.
 	OpenIntents(ctx context.Context, before time.Time) ([]Event, error)
+	// IndexAudit makes up to limit more rows searchable; more is false when all are.
+	IndexAudit(ctx context.Context, limit int) (more bool, err error)
+	Copies
 }
 
 // Options are what a Log needs.
@@ -90,6 +114,7 @@ type Options struct {
 	Store    Store
 	Key      []byte // of the HMAC, at least 32 bytes; it lives outside the database
 	HeadFile string // path of the anchor, beside the database
+	Keep     Keeping
 	Log      *slog.Logger
 	Now      func() time.Time // default time.Now
 }
@@ -100,6 +125,9 @@ type Log struct {
 	anchor anchor
 	mu     sync.Mutex // one append at a time; waiting here is cheaper than in SQLite
 	end    Head       // where this process left the chain; another may have gone on. Guarded by mu
+
+	copies  pending
+	checked checks
 }
 
 // New makes a Log. Call CloseOpen once at a server's start.
@@ -118,7 +146,10 @@ func New(o Options) (*Log, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Log{o: o, anchor: anchor{path: o.HeadFile, key: o.Key}}, nil
+	o.Keep = o.Keep.withDefaults()
+	l := &Log{o: o, anchor: anchor{path: o.HeadFile, key: o.Key}}
+	l.copies.wake = make(chan struct{}, 1)
+	return l, nil
 }
 
 // Begin writes the intent of a change ("started") and returns what End needs. When it fails the change must not happen.
@@ -155,7 +186,11 @@ const outcomeTimeout = 10 * time.Second
 // End writes the outcome: "ok" for a nil err, "refused" for fault kinds forbidden and approval_*, else "failed".
 // It uses a context of its own, so that a caller who hung up does not leave the intent without its outcome. Only the first
 // call counts. An outcome that cannot be written is logged, and the next start closes the intent as "unknown".
-func (e *Entry) End(err error, detail string) {
+func (e *Entry) End(err error, detail string) { e.EndWith(err, detail, Facts{}, nil) }
+
+// EndWith is End with facts, and with a copy of what a command printed, which is kept beside the chain in the background:
+// nobody waits for it.
+func (e *Entry) EndWith(err error, detail string, facts Facts, printed *Output) {
 	e.once.Do(func() {
 		out := e.intent
 		out.Seq, out.IntentSeq = 0, e.intent.Seq
@@ -165,10 +200,19 @@ func (e *Entry) End(err error, detail string) {
 			detail = joinDetail(detail, fault.Public(err))
 		}
 		out.Detail = joinDetail(out.Detail, detail)
+		out.Facts = facts
+		if printed != nil {
+			out.OutputDigest = printed.Digest()
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), outcomeTimeout)
 		defer cancel()
-		if _, werr := e.log.append(ctx, out); werr != nil {
+		written, werr := e.log.append(ctx, out)
+		if werr != nil {
 			e.log.o.Log.Error("record an outcome", "action", out.Action, "intent", out.IntentSeq, "cause", werr.Error())
+			return
+		}
+		if printed != nil {
+			e.log.keep(written.Seq, written.At, *printed)
 		}
 	})
 }
@@ -196,13 +240,34 @@ func joinDetail(a, b string) string {
 	}
 }
 
-// List gives a page of events.
+// MaxPage bounds what List gives at once.
+const MaxPage = 1000
+
+// List gives a page of events, in the order of their beginnings.
 func (l *Log) List(ctx context.Context, f Filter) ([]Event, error) {
 	if f.Limit == 0 {
 		f.Limit = 100
 	}
-	f.Limit = min(max(f.Limit, 1), 500)
+	f.Limit = min(max(f.Limit, 1), MaxPage)
+	if f.Q != "" {
+		if err := l.catchUp(ctx, catchUpBatches); err != nil {
+			return nil, err
+		}
+	}
 	return l.o.Store.AuditEvents(ctx, f)
+}
+
+// Event gives one by the number of its intent or of its outcome; fault.NotFound.
+func (l *Log) Event(ctx context.Context, seq int64) (Event, error) {
+	return l.o.Store.AuditEvent(ctx, seq)
+}
+
+// Head gives the end of the chain.
+func (l *Log) Head(ctx context.Context) (Head, error) { return l.o.Store.AuditHead(ctx) }
+
+// Rows gives the chain as it is stored, after a seq, oldest first.
+func (l *Log) Rows(ctx context.Context, after int64, limit int) ([]Row, error) {
+	return l.o.Store.AuditRows(ctx, after, limit)
 }
 
 // CloseOpen writes the outcome "unknown" for intents that an ended process has left without one. Call it at a server's

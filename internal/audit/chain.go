@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -114,7 +115,7 @@ func cut(head, known Head, state anchorState) string {
 func (l *Log) seal(head Head, e Event) Row {
 	e = bounded(e)
 	e.Seq = head.Seq + 1
-	row := Row{Event: e, PrevHash: head.Hash}
+	row := Row{Event: e, Format: lastFormat, PrevHash: head.Hash}
 	row.Hash = l.hash(row)
 	return row
 }
@@ -123,7 +124,10 @@ func (l *Log) seal(head Head, e Event) Row {
 func bounded(e Event) Event {
 	e.At = e.At.UTC().Truncate(time.Microsecond)
 	e.Duration = math.Round(max(e.Duration, 0)*1e6) / 1e6
-	for _, s := range []*string{&e.WorkspaceID, &e.ActorID, &e.Actor, &e.Address, &e.SandboxID, &e.Action, &e.Outcome, &e.Digest, &e.ApprovalID, &e.RequestID} {
+	for _, s := range []*string{
+		&e.WorkspaceID, &e.ActorID, &e.Actor, &e.Owner, &e.Address, &e.SandboxID, &e.Action, &e.Outcome, &e.Digest, &e.ApprovalID, &e.RequestID,
+		&e.OldDigest, &e.NewDigest, &e.OutputDigest,
+	} {
 		*s = clip(*s, maxShort)
 	}
 	e.ActorKind = auth.ActorKind(clip(string(e.ActorKind), maxShort))
@@ -155,8 +159,15 @@ func clip(s string, limit int) string {
 	return b.String()
 }
 
-// hash is an HMAC over the hash before and every stored value, each with its length in front.
+// lastFormat is what new rows are hashed by. Those of format 1 have neither owner nor facts.
+const lastFormat = 2
+
+// hash is an HMAC over the hash before and every stored value, each with its length in front; nil for a format that there
+// is none of.
 func (l *Log) hash(r Row) []byte {
+	if r.Format != lastFormat && (r.Format != 1 || r.Owner != "" || r.Facts != (Facts{})) {
+		return nil
+	}
 	mac := hmac.New(sha256.New, l.o.Key)
 	buf := make([]byte, 0, 512)
 	text := func(s string) {
@@ -164,7 +175,7 @@ func (l *Log) hash(r Row) []byte {
 		buf = append(buf, s...)
 	}
 	number := func(n int64) { buf = binary.BigEndian.AppendUint64(buf, uint64(n)) }
-	text("sandgate audit 1")
+	text("sandgate audit " + strconv.Itoa(r.Format))
 	text(string(r.PrevHash))
 	number(r.Seq)
 	number(r.At.UnixMicro())
@@ -178,44 +189,14 @@ func (l *Log) hash(r Row) []byte {
 		text(s)
 	}
 	number(r.IntentSeq)
+	if r.Format > 1 {
+		for _, s := range []string{r.Owner, r.OldDigest, r.NewDigest, r.OutputDigest} {
+			text(s)
+		}
+	}
 	mac.Write(buf)
 	return mac.Sum(nil)
 }
 
 // DurationMicros is how a duration in seconds is stored and hashed.
 func DurationMicros(seconds float64) int64 { return int64(math.Round(seconds * 1e6)) }
-
-// Verify walks the chain and reports the first seq that does not hold, or 0. A cut that was noticed while recording stays
-// a fault for good; a record shorter than its anchor reports the first missing number.
-func (l *Log) Verify(ctx context.Context) (checked, badSeq int64, err error) {
-	// The anchor is read first: events that are added meanwhile are beyond it.
-	known, state, err := l.anchor.read()
-	if err != nil {
-		return 0, 0, err
-	}
-	head := Head{Hash: genesis}
-	for {
-		rows, err := l.o.Store.AuditRows(ctx, head.Seq, 1000)
-		if err != nil {
-			return checked, 0, err
-		}
-		for _, r := range rows {
-			holds := r.Seq == head.Seq+1 && hmac.Equal(r.PrevHash, head.Hash) && hmac.Equal(r.Hash, l.hash(r)) &&
-				r.Action != ActionCut && (r.Seq != known.Seq || state != anchorGood || hmac.Equal(r.Hash, known.Hash))
-			if !holds {
-				// A gap is reported by the first number that is missing.
-				return checked, head.Seq + 1, nil
-			}
-			head = Head{Seq: r.Seq, Hash: r.Hash}
-			checked++
-		}
-		if len(rows) == 0 {
-			break
-		}
-	}
-	switch {
-	case state == anchorGood && head.Seq < known.Seq, state != anchorGood && head.Seq > 0, state == anchorForged:
-		return checked, head.Seq + 1, nil
-	}
-	return checked, 0, nil
-}

@@ -41,12 +41,19 @@ type tab struct {
 // newTab starts a browser. When the test ends, whatever went wrong in the page fails it.
 func newTab(t *testing.T, base string) *tab {
 	t.Helper()
+	// Terminals then draw text that a test can read.
+	return newTabWith(t, base, chromedp.Flag("disable-3d-apis", true))
+}
+
+// newTabWith starts a browser with more flags.
+func newTabWith(t *testing.T, base string, more ...chromedp.ExecAllocatorOption) *tab {
+	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(testenv.Browser(t)),
 		chromedp.NoSandbox, // tests run as root
 		chromedp.Flag("disable-dev-shm-usage", false),
-		chromedp.Flag("disable-3d-apis", true), // terminals then draw text that a test can read
 	)
+	options = append(options, more...)
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
 	return (&tab{t: t, ctx: ctx, base: base, downloads: t.TempDir()}).start()

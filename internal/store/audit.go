@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"sandgate/internal/audit"
@@ -14,20 +13,27 @@ import (
 var _ audit.Store = (*Store)(nil)
 
 const auditColumns = `seq, at, workspace_id, actor_kind, actor_id, actor, address, sandbox_id, action, target, outcome, duration_us,
-	digest, approval_id, request_id, detail, intent_seq`
+	digest, approval_id, request_id, detail, intent_seq, format, owner, old_digest, new_digest, output_digest`
 
-func scanEvent(scan func(...any) error) (audit.Event, error) { return scanEventAnd(scan) }
+// auditMarks are as many as there are columns, with those of both hashes.
+const auditMarks = `?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
-func scanEventAnd(scan func(...any) error, more ...any) (e audit.Event, err error) {
+func scanEvent(scan func(...any) error) (audit.Event, error) {
+	r, err := scanRow(scan)
+	return r.Event, err
+}
+
+func scanRow(scan func(...any) error, more ...any) (r audit.Row, err error) {
 	var us int64
 	err = scan(append([]any{
-		&e.Seq,
-		timeColumn{&e.At},
-		&e.WorkspaceID, &e.ActorKind, &e.ActorID, &e.Actor, &e.Address, &e.SandboxID, &e.Action,
-		&e.Target, &e.Outcome, &us, &e.Digest, &e.ApprovalID, &e.RequestID, &e.Detail, &e.IntentSeq,
+		&r.Seq,
+		timeColumn{&r.At},
+		&r.WorkspaceID, &r.ActorKind, &r.ActorID, &r.Actor, &r.Address, &r.SandboxID, &r.Action,
+		&r.Target, &r.Outcome, &us, &r.Digest, &r.ApprovalID, &r.RequestID, &r.Detail, &r.IntentSeq,
+		&r.Format, &r.Owner, &r.OldDigest, &r.NewDigest, &r.OutputDigest,
 	}, more...)...)
-	e.Duration = float64(us) / 1e6
-	return e, err
+	r.Duration = float64(us) / 1e6
+	return r, err
 }
 
 // auditStatements are prepared once: every change passes here twice, and SQLite's parser would take a third of the time.
@@ -42,9 +48,9 @@ func prepareAudit(ctx context.Context, db *sql.DB) (a auditStatements, err error
 	}{
 		{&a.head, `SELECT seq, hash FROM audit_events ORDER BY seq DESC LIMIT 1`},
 		{&a.insert, `INSERT INTO audit_events (` + auditColumns + `, prev_hash, hash)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`},
+			VALUES (` + auditMarks + `)`},
 		{&a.extend, `INSERT INTO audit_events (` + auditColumns + `, prev_hash, hash)
-			SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+			SELECT ` + auditMarks + `
 			WHERE EXISTS (SELECT 1 FROM audit_events WHERE seq = ? AND hash = ?) ON CONFLICT DO NOTHING`},
 	} {
 		if *p.stmt, err = db.PrepareContext(ctx, p.text); err != nil { // closed with the database
@@ -95,62 +101,32 @@ func (s *Store) insertAudit(ctx context.Context, tx *sql.Tx, r audit.Row) error 
 func auditValues(r audit.Row) []any {
 	return []any{
 		r.Seq, micros(r.At), r.WorkspaceID, r.ActorKind, r.ActorID, r.Actor, r.Address, r.SandboxID, r.Action, r.Target, r.Outcome,
-		audit.DurationMicros(r.Duration), r.Digest, r.ApprovalID, r.RequestID, r.Detail, r.IntentSeq, r.PrevHash, r.Hash,
+		audit.DurationMicros(r.Duration), r.Digest, r.ApprovalID, r.RequestID, r.Detail, r.IntentSeq,
+		r.Format, r.Owner, r.OldDigest, r.NewDigest, r.OutputDigest, r.PrevHash, r.Hash,
 	}
-}
-
-// AuditEvents gives a page, newest first. A workspace's page also has what its members did to their sessions, which
-// belong to no workspace.
-func (s *Store) AuditEvents(ctx context.Context, f audit.Filter) ([]audit.Event, error) {
-	query, args := `SELECT `+auditColumns+` FROM audit_events WHERE 1 = 1`, []any{}
-	and := func(cond string, values ...any) {
-		query, args = query+" AND "+cond, append(args, values...)
-	}
-	if f.WorkspaceID != "" {
-		and(`(workspace_id = ? OR workspace_id = '' AND action LIKE 'session.%'
-			AND actor_id IN (SELECT user_id FROM members WHERE workspace_id = ?))`, f.WorkspaceID, f.WorkspaceID)
-	}
-	if !f.From.IsZero() {
-		and(`at >= ?`, micros(f.From))
-	}
-	if !f.To.IsZero() {
-		and(`at < ?`, micros(f.To))
-	}
-	if f.Actor != "" {
-		and(`actor = ?`, f.Actor)
-	}
-	if f.Action != "" {
-		if strings.HasSuffix(f.Action, ".") {
-			and(`action LIKE ? ESCAPE '\'`, likeEscape(f.Action)+"%")
-		} else {
-			and(`action = ?`, f.Action)
-		}
-	}
-	if f.SandboxID != "" {
-		and(`sandbox_id = ?`, f.SandboxID)
-	}
-	if f.Q != "" {
-		like := "%" + likeEscape(f.Q) + "%"
-		and(`(actor LIKE ? ESCAPE '\' OR target LIKE ? ESCAPE '\' OR detail LIKE ? ESCAPE '\')`, like, like, like)
-	}
-	if f.BeforeSeq > 0 {
-		and(`seq < ?`, f.BeforeSeq)
-	}
-	rows, err := s.ro.QueryContext(ctx, query+` ORDER BY seq DESC LIMIT ?`, append(args, f.Limit)...)
-	return collect(rows, err, "list the record", scanEvent)
-}
-
-func likeEscape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(s)
 }
 
 // AuditRows gives rows of the chain after a seq, oldest first.
 func (s *Store) AuditRows(ctx context.Context, after int64, limit int) ([]audit.Row, error) {
 	rows, err := s.ro.QueryContext(ctx, `SELECT `+auditColumns+`, prev_hash, hash FROM audit_events WHERE seq > ? ORDER BY seq LIMIT ?`, after, limit)
-	return collect(rows, err, "read the record", func(scan func(...any) error) (r audit.Row, err error) {
-		r.Event, err = scanEventAnd(scan, &r.PrevHash, &r.Hash)
+	return collect(rows, err, "read the record", func(scan func(...any) error) (audit.Row, error) {
+		var prev, hash []byte
+		r, err := scanRow(scan, &prev, &hash)
+		r.PrevHash, r.Hash = prev, hash
 		return r, err
 	})
+}
+
+// AuditHead gives the end of the chain; zero when there is nothing in it.
+func (s *Store) AuditHead(ctx context.Context) (h audit.Head, err error) {
+	err = s.ro.QueryRowContext(ctx, `SELECT seq, hash FROM audit_events ORDER BY seq DESC LIMIT 1`).Scan(&h.Seq, &h.Hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return audit.Head{}, nil
+	}
+	if err != nil {
+		return h, fmt.Errorf("read the record's head: %w", err)
+	}
+	return h, nil
 }
 
 // OpenIntents gives intents without an outcome that were written before a moment, oldest first.

@@ -32,7 +32,8 @@ func migrate(ctx context.Context, db *sql.DB, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir, goose.WithDisableGlobalRegistry(true))
+	// Out of order too: branches that grew beside each other have numbers of their own.
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, dir, goose.WithDisableGlobalRegistry(true), goose.WithAllowOutofOrder(true))
 	if err != nil {
 		return err
 	}
@@ -43,8 +44,8 @@ func migrate(ctx context.Context, db *sql.DB, path string) (err error) {
 	if have > want {
 		return fault.New(fault.Conflict, "The data directory was used by a newer Sandgate (schema %d, this one knows %d). Use that version, or restore a backup.", have, want)
 	}
-	if have == want {
-		return nil
+	if pending, err := p.HasPending(ctx); err != nil || !pending {
+		return err
 	}
 	_, err = p.Up(ctx)
 	return err

@@ -106,7 +106,9 @@ func (s *Store) ChangeStatus(ctx context.Context, id sandbox.ID, from, to sandbo
 			return err
 		}
 		n, err := res.RowsAffected()
-		changed = n == 1
+		if changed = n == 1; changed && to == sandbox.Gone {
+			_, err = tx.ExecContext(ctx, `DELETE FROM sandbox_steps WHERE sandbox_id = ?`, id)
+		}
 		return err
 	})
 	return changed, err
@@ -132,10 +134,18 @@ func (s *Store) NoteSave(ctx context.Context, id sandbox.ID, at time.Time, bytes
 	})
 }
 
-// NoteStep writes the intent of a host change before it happens.
+// keptSteps is how many steps of one sandbox are kept: those of its last few passages.
+const keptSteps = 64
+
+// NoteStep writes the intent of a host change before it happens. The oldest of many is forgotten, all of them when the
+// sandbox is gone.
 func (s *Store) NoteStep(ctx context.Context, id sandbox.ID, step string, at time.Time) error {
 	return s.write(ctx, "note step of sandbox "+string(id), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO sandbox_steps (sandbox_id, step, at) VALUES (?, ?, ?)`, id, step, micros(at))
+		if _, err := tx.ExecContext(ctx, `INSERT INTO sandbox_steps (sandbox_id, step, at) VALUES (?, ?, ?)`, id, step, micros(at)); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM sandbox_steps WHERE sandbox_id = ?1 AND seq <=
+			(SELECT seq FROM sandbox_steps WHERE sandbox_id = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)`, id, keptSteps)
 		return err
 	})
 }

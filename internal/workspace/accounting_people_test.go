@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"sandgate/auth"
 	"sandgate/internal/audit"
 	"sandgate/internal/workspace"
+	"sandgate/sandbox/agent"
 )
 
 // peopleAccounts are the methods about people, keys and the record.
@@ -179,7 +181,34 @@ var peopleAccounts = map[string]account{
 		_, err := w.Activity(ctx, a, audit.Filter{})
 		return err
 	}},
+	"ExportActivity": {kind: change, needs: []auth.Permission{auth.AuditRead}, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		return w.ExportActivity(ctx, a, audit.Filter{}, audit.CSV, io.Discard)
+	}},
+	"ActivityEvent": {kind: read, needs: anyReader, prepare: func(t *testing.T, w *world) any {
+		t.Helper()
+		box := w.sandbox(t)
+		_, err := w.RunCommand(context.Background(), w.ann, box, agent.CommandSpec{Command: "echo hi"}, nothing{})
+		require.NoError(t, err)
+		return w.events(t, audit.Filter{SandboxID: box, Action: "command.run"})[0].Seq
+	}, call: func(ctx context.Context, w *world, a auth.Actor, arg any) error {
+		_, _, err := w.ActivityEvent(ctx, a, arg.(int64))
+		return err
+	}},
+	"SandboxStory": {kind: read, needs: anyReader, prepare: shared, call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+		_, err := w.SandboxStory(ctx, a, id)
+		return err
+	})},
+	"RecordState": {kind: read, needs: []auth.Permission{auth.AuditRead}, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.RecordState(ctx, a)
+		return err
+	}},
+	"RecordEnd": {kind: read, needs: anyReader, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.RecordEnd(ctx, a)
+		return err
+	}},
 }
+
+var anyReader = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 
 type emptyHouse struct {
 	*house

@@ -210,20 +210,18 @@ func (g *gate) close(err *fault.Error) {
 func (w *world) mark(t *testing.T) int64 {
 	t.Helper()
 	w.gate.take()
-	events := w.events(t, audit.Filter{Limit: 1})
-	if len(events) == 0 {
-		return 0
-	}
-	return events[0].Seq
+	head, err := w.log.Head(context.Background())
+	require.NoError(t, err)
+	return head.Seq
 }
 
-// since gives what was recorded after a mark.
+// since gives the rows that were recorded after a mark, newest first.
 func (w *world) since(t *testing.T, mark int64) (out []audit.Event) {
 	t.Helper()
-	for _, e := range w.events(t, audit.Filter{Limit: 100}) {
-		if e.Seq > mark {
-			out = append(out, e)
-		}
+	rows, err := w.log.Rows(context.Background(), mark, 1000)
+	require.NoError(t, err)
+	for _, r := range rows {
+		out = append([]audit.Event{r.Event}, out...)
 	}
 	return out
 }

@@ -55,9 +55,10 @@ func (s *Service) change(ctx context.Context, a auth.Actor, what approval.Action
 		return err
 	}
 	s.happened(a, what, audit.Started, "")
-	detail, err := do(ctx)
+	var found findings
+	detail, err := do(found.in(ctx))
 	detail = hidden.hide(detail)
-	entry.End(hidden.hideError(err), detail)
+	entry.EndWith(hidden.hideError(err), detail, found.facts, found.copy(hidden))
 	s.happened(a, what, audit.OutcomeOf(err), detail)
 	return err
 }
@@ -69,7 +70,7 @@ func event(a auth.Actor, what approval.Action, outcome, detail string) audit.Eve
 		id = a.KeyID
 	}
 	return audit.Event{
-		WorkspaceID: a.Workspace.ID, ActorKind: a.Kind, ActorID: id, Actor: a.Name, Address: a.Address, RequestID: a.RequestID,
+		WorkspaceID: a.Workspace.ID, ActorKind: a.Kind, ActorID: id, Actor: a.Name, Owner: a.Owner, Address: a.Address, RequestID: a.RequestID,
 		SandboxID: what.SandboxID, Action: what.Name, Target: what.Target, Digest: what.Digest, Outcome: outcome, Detail: detail,
 	}
 }

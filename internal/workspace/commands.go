@@ -21,8 +21,10 @@ func (s *Service) RunCommand(ctx context.Context, a auth.Actor, id string, c age
 	var exit agent.Exit
 	err := s.command(ctx, a, id, &c, "command.run", func(ctx context.Context, _ sandbox.Record, client *agent.Client, done func()) (string, error) {
 		defer done()
+		seen := &printed{out: out}
+		findingsOf(ctx).printed = seen
 		var err error
-		exit, err = client.Run(ctx, c, out)
+		exit, err = client.Run(ctx, c, seen)
 		return exitWords(exit), err
 	})
 	return exit, err

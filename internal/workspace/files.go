@@ -10,6 +10,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
+	"sandgate/internal/audit"
 	"sandgate/sandbox/agent"
 	"sandgate/sandbox/files"
 	"sandgate/sandbox/idle"
@@ -118,7 +119,10 @@ func (s *Service) WriteFile(ctx context.Context, a auth.Actor, id string, path [
 	return fileChange(ctx, s, a, id, "file.write", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
 		seen := &measured{r: body, sum: sha256.New()}
 		info, err := c.WriteFile(ctx, p, seen, o)
-		return info, fmt.Sprintf("%d bytes, sha256 %s", seen.n, hex.EncodeToString(seen.sum.Sum(nil))), err
+		if err == nil {
+			findingsOf(ctx).facts = audit.Facts{OldDigest: info.Replaced, NewDigest: hex.EncodeToString(seen.sum.Sum(nil))}
+		}
+		return info, fmt.Sprintf("%d bytes", seen.n), err
 	})
 }
 

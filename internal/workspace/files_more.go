@@ -67,6 +67,9 @@ func (s *Service) UnpackFiles(ctx context.Context, a auth.Actor, id string, path
 	return fileChange(ctx, s, a, id, "file.unpack", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.Unpacked, string, error) {
 		seen := &measured{r: body, sum: sha256.New()}
 		u, err := c.Unpack(ctx, p, format, seen, size)
-		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s, sha256 %s", u.Files, u.Bytes, seen.n, format, hex.EncodeToString(seen.sum.Sum(nil))), err
+		if err == nil {
+			findingsOf(ctx).facts.NewDigest = hex.EncodeToString(seen.sum.Sum(nil))
+		}
+		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s", u.Files, u.Bytes, seen.n, format), err
 	})
 }

@@ -187,14 +187,14 @@ func (s *Service) await(r sandbox.Record, client *agent.Client, cmd string, done
 		done()
 		return
 	}
-	go func() { // ends with the command, or with the sandbox
+	go func() { // ends with the command, with the sandbox, or with the server
 		defer func() {
 			done()
 			s.idle.mu.Lock()
 			delete(s.idle.watching, key)
 			s.idle.mu.Unlock()
 		}()
-		ctx := context.Background()
+		ctx := s.o.Sandboxes.Life()
 		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 			exit, err := client.Await(ctx, cmd)
 			if err == nil {
@@ -207,7 +207,11 @@ func (s *Service) await(r sandbox.Record, client *agent.Client, cmd string, done
 			if !errors.Is(err, agent.ErrBridge) || rerr != nil || now.Status != sandbox.Running {
 				return
 			}
-			time.Sleep(pause)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
 		}
 	}()
 }

@@ -182,15 +182,22 @@ func (m mask) hide(text string) string {
 
 // hideCut hides also the beginning of a secret at the end of text that was cut there.
 func (m mask) hideCut(text string) string {
+	if body, cut := strings.CutSuffix(text, "…"); cut {
+		return m.hideEnd(body, true) + "…"
+	}
+	return m.hide(text)
+}
+
+// hideEnd is hide for text that may have been cut in the middle of a secret.
+func (m mask) hideEnd(text string, cut bool) string {
 	text = m.hide(text)
-	body, cut := strings.CutSuffix(text, "…")
 	if !cut {
 		return text
 	}
 	for _, h := range m {
-		for n := min(len(h.text)-1, len(body)); n >= minSecret; n-- {
-			if strings.HasSuffix(body, h.text[:n]) {
-				return body[:len(body)-n] + h.name + "…"
+		for n := min(len(h.text)-1, len(text)); n >= minSecret; n-- {
+			if strings.HasSuffix(text, h.text[:n]) {
+				return text[:len(text)-n] + h.name
 			}
 		}
 	}

@@ -161,7 +161,7 @@ func (s *Service) KeyActor(ctx context.Context, secret, address, requestID strin
 	}
 	now := s.o.Now()
 	a := auth.Actor{
-		Kind: auth.KeyUser, UserID: k.OwnerID, KeyID: k.ID, Name: k.Name, Workspace: k.Workspace,
+		Kind: auth.KeyUser, UserID: k.OwnerID, KeyID: k.ID, Name: k.Name, Owner: k.OwnerEmail, Workspace: k.Workspace,
 		Permissions: k.Rights(k.Owner), Address: address, RequestID: requestID,
 	}
 	if !auth.SecretMatches(secret, k.Hash) || !k.Live(now) {

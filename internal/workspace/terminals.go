@@ -132,7 +132,7 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 	ctx, cancel := s.guardTerminal(ctx, a, need)
 	defer cancel()
 	serve := func(ctx context.Context) (string, error) {
-		v := term.Viewer{Name: a.Name, MayType: need == auth.SandboxesRun, Since: since}
+		v := term.Viewer{Name: a.Name, Who: whoIs(a), MayType: need == auth.SandboxesRun, Since: since}
 		err := s.o.Terminals.Serve(ctx, r.ID, pty, v, conn, func() { s.typed(ctx, a, r.ID) })
 		if end, ok := errors.AsType[*term.CloseError](err); ok {
 			return fmt.Sprintf("closed with %d: %s", end.Code, end.Reason), nil // how a view ends, not a failure of it
@@ -153,6 +153,17 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		return errors.Join(err, refuseConn(conn, err))
 	}
 	return err
+}
+
+// whoIs tells one person or key from another; their windows are known by it as theirs.
+func whoIs(a auth.Actor) string {
+	if a.KeyID != "" {
+		return "key " + a.KeyID
+	}
+	if a.UserID != "" {
+		return "person " + a.UserID
+	}
+	return ""
 }
 
 // typed keeps the sandbox, and the sign-in of the person who types, from being idle.

@@ -10,6 +10,7 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/seal"
+	"sandgate/internal/webhook"
 	"sandgate/sandbox"
 	"sandgate/sandbox/term"
 )
@@ -46,6 +47,7 @@ type Options struct {
 	Ceilings     Limits
 	MaxSandboxes int
 	Snapshots    SnapshotRules
+	Hook         *webhook.Hook // tells the operator's address; nil: nobody is told
 	Log          *slog.Logger
 	Now          func() time.Time
 }

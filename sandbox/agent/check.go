@@ -47,7 +47,7 @@ func (d Command) check() error {
 
 func (p PTY) check() error {
 	if !validID(p.ID) || (p.Status != "running" && p.Status != "exited") || !(Size{p.Cols, p.Rows}).possible() ||
-		p.Oldest < 0 || p.Next < p.Oldest || p.Next > maxOffset {
+		p.Oldest < 0 || p.Next < p.Oldest || p.Next > maxOffset || len(p.Name) > MaxPTYName || !possiblePath(p.Cwd, true) {
 		return fmt.Errorf("agent: an impossible terminal")
 	}
 	if p.Exit != nil {
@@ -68,6 +68,14 @@ func possibleType(t string, empty bool) bool {
 	return empty && t == ""
 }
 
+func possibleReplaced(s string) bool {
+	switch s {
+	case "", ReplacedNone, ReplacedLarge, ReplacedClosed:
+		return true
+	}
+	return len(s) == 64 && !strings.ContainsFunc(s, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') })
+}
+
 func (f *FileInfo) check() error {
 	name := f.NameB64
 	switch {
@@ -76,7 +84,7 @@ func (f *FileInfo) check() error {
 		len(f.PathB64) >= 2*MaxPath || len(f.PathB64) == 0 || f.PathB64[0] != '/' || bytes.IndexByte(f.PathB64, 0) >= 0,
 		!possibleType(f.Type, false) || !possibleType(f.TargetType, true),
 		f.Size < 0 || f.Mode > 0o7777 || len(f.TargetB64) > 2*MaxPath,
-		len(f.Owner) > 256 || len(f.Group) > 256 || len(f.ETag) > 128 || !plain(f.ETag):
+		len(f.Owner) > 256 || len(f.Group) > 256 || len(f.ETag) > 128 || !plain(f.ETag), !possibleReplaced(f.Replaced):
 		return fmt.Errorf("agent: an impossible file")
 	}
 	if !utf8.ValidString(f.Owner) || !utf8.ValidString(f.Group) {

@@ -99,9 +99,13 @@ type Failure struct {
 	Reason string            `json:"reason,omitempty"` // e.g. "disk_full"
 }
 
+// MaxPTYName is the longest name of a terminal, in bytes.
+const MaxPTYName = 200
+
 // PTYSpec opens a terminal: POST /v1/ptys. The program is the user's login shell.
 type PTYSpec struct {
 	ID   string            `json:"id"`
+	Name string            `json:"name,omitempty"` // what people call it, at most MaxPTYName bytes
 	Cols int               `json:"cols"`
 	Rows int               `json:"rows"`
 	Cwd  string            `json:"cwd,omitempty"`
@@ -112,7 +116,9 @@ type PTYSpec struct {
 // PTY is what the agent says of a terminal. Oldest and Next are absolute byte offsets of its ring.
 type PTY struct {
 	ID        string    `json:"id"`
-	Status    string    `json:"status"` // "running" or "exited"
+	Name      string    `json:"name,omitempty"`
+	Status    string    `json:"status"`        // "running" or "exited"
+	Cwd       []byte    `json:"cwd,omitempty"` // where its shell is now; empty when it can't be told
 	Cols      int       `json:"cols"`
 	Rows      int       `json:"rows"`
 	Oldest    int64     `json:"oldest"`
@@ -160,7 +166,20 @@ type FileInfo struct {
 	TargetB64  []byte    `json:"target_b64,omitempty"`  // of a symlink, as written
 	TargetType string    `json:"target_type,omitempty"` // type that a symlink leads to; "" when it leads nowhere
 	ETag       string    `json:"etag"`                  // strong: inode, ctime in ns, size
+	// Replaced is, of a file that was just written, the SHA-256 in hexadecimal of the one that was there before, or one of the
+	// words below; "" from an agent that does not tell.
+	Replaced string `json:"replaced,omitempty"`
 }
+
+// What stands for the digest of a replaced file where there is none.
+const (
+	ReplacedNone   = "none"       // nothing was there
+	ReplacedLarge  = "large"      // larger than MaxReplaced
+	ReplacedClosed = "unreadable" // it could not be read
+)
+
+// MaxReplaced is up to which size a replaced file is digested, in bytes: a write must not take much longer for it.
+const MaxReplaced = 16 << 20
 
 // Listing is one page of a directory, sorted: directories first, then by name bytes.
 type Listing struct {

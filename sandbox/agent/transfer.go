@@ -114,11 +114,24 @@ func (c *Client) Delete(ctx context.Context, path []byte, recursive bool) error 
 
 // bulkDo does one call over a bridge of its own, which ends with the answer's body.
 func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*http.Response, error) {
+	if err := c.takeBulk(ctx); err != nil {
+		return nil, err
+	}
+	return c.bulkHeld(ctx, k, uploading)
+}
+
+// takeBulk waits for the right to one more bulk bridge.
+func (c *Client) takeBulk(ctx context.Context) error {
 	select {
 	case c.bulk <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
+}
+
+// bulkHeld is bulkDo after takeBulk, which it undoes in the end.
+func (c *Client) bulkHeld(ctx context.Context, k call, uploading func() bool) (*http.Response, error) {
 	// The multiplexed bridge is looked after; a transfer beside it ends when that one finds the sandbox stopped.
 	b, release, err := c.current(ctx)
 	if err != nil {
@@ -260,6 +273,11 @@ func (c *Client) WriteFile(ctx context.Context, path []byte, body io.Reader, o W
 	if err != nil {
 		return FileInfo{}, err
 	}
+	in, away, err := c.gate.wait(ctx)
+	if err != nil {
+		return FileInfo{}, err
+	}
+	defer away()
 	head, err := io.ReadAll(io.LimitReader(body, inlineLimit+1))
 	if err != nil {
 		return FileInfo{}, err
@@ -285,13 +303,22 @@ func (c *Client) WriteFile(ctx context.Context, path []byte, body io.Reader, o W
 	if small {
 		q.Set("size", strconv.Itoa(len(head)))
 		k.body = func() (io.Reader, int64) { return bytes.NewReader(head), int64(len(head)) }
-		return c.fileCall(ctx, k)
+		defer in()()
+		var f FileInfo
+		if err := c.inside(ctx, k, maxSmall, &f); err != nil {
+			return f, err
+		}
+		return f, f.check()
 	}
+	if err := c.takeBulk(ctx); err != nil {
+		return FileInfo{}, err
+	}
+	away()
 	up := &upload{r: io.MultiReader(bytes.NewReader(head), body), left: o.Size, exact: o.Size >= 0}
 	q.Set("size", strconv.FormatInt(o.Size, 10))
 	k.header["Expect"] = []string{"100-continue"} // a refusal comes before the body, not in the middle of it
 	k.body = func() (io.Reader, int64) { return up, o.Size }
-	resp, err := c.bulkDo(ctx, k, func() bool { return !up.done.Load() })
+	resp, err := c.bulkHeld(ctx, k, func() bool { return !up.done.Load() })
 	if err != nil {
 		if up.done.Load() && up.err != nil {
 			return FileInfo{}, up.err

@@ -185,10 +185,15 @@ func (h *head) String() string {
 // what the container was made with: of one that was made without a name that is one more, which process 1 has dropped by
 // then, and root inside can put a program of its own in the place of the agent's. started must be called after Start.
 func (r *Runtime) connect(ctx context.Context, id sandbox.ID, more ...string) (cmd *exec.Cmd, started func(), err error) {
-	process, err := json.Marshal(specs.Process{
+	return r.within(ctx, id, nil, specs.Process{
 		Args: append([]string{agent.GuestPath, "connect"}, more...), Cwd: "/",
 		Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
 	})
+}
+
+// within prepares the start of a process inside: of a program there, or of a file of the host's.
+func (r *Runtime) within(ctx context.Context, id sandbox.ID, program *os.File, p specs.Process) (cmd *exec.Cmd, started func(), err error) {
+	process, err := json.Marshal(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,9 +205,14 @@ func (r *Runtime) connect(ctx context.Context, id sandbox.ID, more ...string) (c
 	if err = errors.Join(err, in.Close()); err != nil {
 		return nil, nil, errors.Join(err, out.Close())
 	}
-	cmd = exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--process=/proc/self/fd/3", string(id))...)
+	args := append(r.flags(), "exec", "--process=/proc/self/fd/3")
+	files := []*os.File{out}
+	if program != nil {
+		args, files = append(args, "--exec-fd=4"), append(files, program)
+	}
+	cmd = exec.CommandContext(ctx, r.o.Binary, append(args, string(id))...)
 	cmd.Dir, cmd.Env = "/", bareEnv()
-	cmd.ExtraFiles = []*os.File{out}
+	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, func() { _ = out.Close() }, nil
 }

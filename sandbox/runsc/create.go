@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -152,6 +153,9 @@ func (r *Runtime) makeRoot() error {
 }
 
 func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
+	if err := r.keepAgent(); err != nil {
+		return err
+	}
 	return r.writeBundle(spec.ID, r.ociSpec(spec, img.Rootfs))
 }
 
@@ -241,21 +245,23 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...strin
 // reader waiting, and a file would let root inside fill the host's disk through /proc/1/fd. What runsc has to say comes
 // through its log file. It is killed with the server, so that no half-made sandbox goes on growing after a crash.
 func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}, limit, id, args)
+	return r.callAs(ctx, ours(), limit, id, args, nil)
 }
 
 // callDetached is call for what goes on when the server dies.
 func (r *Runtime) callDetached(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args)
+	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args, nil)
 }
 
-func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string) error {
+// callAs runs runsc. It has files as descriptors 3 and up; out gets what it says, where it is to be read.
+func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, out io.Writer, files ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := filepath.Join(r.dir(id), "runsc.log")
 	cmd := exec.CommandContext(ctx, r.o.Binary, append([]string{"--log=" + log, "--log-format=json"}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = bareEnv()
+	cmd.Stdout, cmd.ExtraFiles = out, files
 	// In a group of its own, so that ^C in the server's terminal does not reach it.
 	cmd.SysProcAttr = as
 	result := make(chan error, 1)

@@ -42,8 +42,9 @@ type Options struct {
 // data directory (the server and a command line).
 type Runtime struct {
 	o      Options
-	boot   string // the kernel's boot id: state of an earlier boot is never believed
-	agent  string // the installed copy of the agent
+	boot   string   // the kernel's boot id: state of an earlier boot is never believed
+	agent  string   // the installed copy of the agent
+	spare  *os.File // … its file, for when somebody takes the copy away
 	cg     *cgroups
 	watch  *watcher
 	parent sync.Mutex // orders making and removing what all sandboxes share
@@ -105,8 +106,14 @@ func New(o Options) (*Runtime, error) {
 	}
 	// More creations at once than this only wait for each other on the processors.
 	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU())), features: cpuFeatures}
-	if r.agent, err = installAgent(o.AgentBinary, filepath.Join(filepath.Dir(o.Images.Dir()), "agents")); err != nil {
+	if r.agent, err = installAgent(o.AgentBinary, agentsDir(filepath.Dir(o.Images.Dir()))); err != nil {
 		return nil, err
+	}
+	if err := markUsed(r.agent); err != nil {
+		return nil, fmt.Errorf("runsc: %w", err)
+	}
+	if r.spare, err = os.Open(r.agent); err != nil {
+		return nil, fmt.Errorf("runsc: %w", err)
 	}
 	if err := os.MkdirAll(r.boxesDir(), 0o711); err != nil {
 		return nil, fmt.Errorf("runsc: %w", err)
@@ -125,8 +132,25 @@ func New(o Options) (*Runtime, error) {
 	return r, nil
 }
 
+// Agent is the copy of the agent that new sandboxes get.
+func (r *Runtime) Agent() string { return r.agent }
+
 // Close frees what the Runtime itself holds. Sandboxes live on.
-func (r *Runtime) Close() error { return r.watch.close() }
+func (r *Runtime) Close() error { return errors.Join(r.watch.close(), r.spare.Close()) }
+
+// keepAgent notes that the copy of the agent is used, and puts it back if another installation with the same cache took it
+// for an old one.
+func (r *Runtime) keepAgent() error {
+	err := markUsed(r.agent)
+	if _, serr := os.Stat(r.agent); !errors.Is(serr, fs.ErrNotExist) {
+		return errors.Join(err, serr)
+	}
+	put, err := installAgent(fmt.Sprintf("/proc/self/fd/%d", r.spare.Fd()), filepath.Dir(r.agent))
+	if err == nil && put != r.agent {
+		err = errors.New("the agent has changed")
+	}
+	return err
+}
 
 // passable reports whether an unprivileged user may pass through every directory above path and into it: a sandbox's file
 // server is none of the host's users.

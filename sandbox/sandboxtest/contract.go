@@ -52,6 +52,7 @@ func RunRuntime(t *testing.T, subject func(t *testing.T) Subject) {
 		"settles what was broken off":                          settles,
 		"takes its save along when it is removed":              removesSave,
 		"holds to other limits while it runs":                  updates,
+		"is looked into from outside":                          inspects,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t)

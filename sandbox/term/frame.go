@@ -26,6 +26,8 @@ const (
 	minRows     = 1
 )
 
+const textSuspended = "The sandbox is suspended. It wakes by itself when you type."
+
 const (
 	roleDriver = "driver"
 	roleViewer = "viewer"
@@ -76,6 +78,8 @@ type clientMessage struct {
 	Rows   *int   `json:"rows"`
 	Offset *int64 `json:"offset"`
 	Name   string `json:"name"`
+	ID     *int64 `json:"id"`     // of a ping
+	Viewer *int   `json:"viewer"` // the number of one
 }
 
 // encode gives the JSON of a message; these structs cannot fail.

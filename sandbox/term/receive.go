@@ -52,6 +52,21 @@ func (w *viewer) receive(binary bool, p []byte) (typed bool) {
 		w.ack(m.Offset)
 	case "take_control":
 		w.takeControl()
+	case "request_control":
+		w.requestControl()
+	case "withdraw_request":
+		w.withdrawRequest()
+	case "grant_control":
+		w.grantControl(m.Viewer)
+	case "decline_control":
+		w.declineControl(m.Viewer)
+	case "people":
+		w.wantsPeople, w.peopleDue = true, true
+		w.poke()
+	case "ping":
+		if m.ID != nil {
+			w.say(pongMessage{"pong", *m.ID, w.received})
+		}
 	case "resize":
 		w.resize(m.Cols, m.Rows)
 	case "signal":
@@ -74,6 +89,7 @@ func (w *viewer) drives() bool {
 }
 
 func (w *viewer) typed(p []byte) bool {
+	w.received += int64(len(p))
 	switch {
 	case !w.drives() || w.s.exit != nil:
 		return false
@@ -81,6 +97,7 @@ func (w *viewer) typed(p []byte) bool {
 		w.notice("input_too_large", "One message carries at most 1 MiB of input; that one was dropped.")
 		return false
 	}
+	w.s.seat = nil
 	w.s.enqueue(w, p)
 	if len(p) == 1 && (p[0] == 0x03 || p[0] == 0x1c || p[0] == 0x1a) { // as typed: ^C, ^\, ^Z
 		w.interrupted()

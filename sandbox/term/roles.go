@@ -21,14 +21,20 @@ func (s *session) add(w *viewer) *CloseError {
 	if s.linger != nil {
 		s.linger.Stop()
 	}
+	s.seats++
+	w.id = s.seats
 	s.viewers = append(s.viewers, w)
-	if s.driver == nil && w.MayType {
+	if w.MayType && (s.driver == nil || s.seatOf(w)) {
 		s.drive(w)
 	}
+	if s.asleep {
+		w.notice("suspended", textSuspended)
+	}
+	s.peopleChanged()
 	return nil
 }
 
-// remove takes a viewer's seat; the one who waits longest and may type drives next. Called with mu held.
+// remove takes a viewer's seat; who asked, or else waits longest, and may type drives next. Called with mu held.
 func (s *session) remove(w *viewer, why *CloseError) {
 	w.left = true
 	if i := slices.Index(s.viewers, w); i >= 0 {
@@ -43,24 +49,25 @@ func (s *session) remove(w *viewer, why *CloseError) {
 			return p.from == w
 		})
 	}
-	if s.driver != w {
-		return
+	if s.driver == w {
+		s.drive(s.heir())
+		s.keepSeat(w, why)
 	}
-	var next *viewer
-	if i := slices.IndexFunc(s.viewers, func(v *viewer) bool { return v.MayType }); i >= 0 {
-		next = s.viewers[i]
-	}
-	s.drive(next)
+	s.peopleChanged()
 }
 
 // drive makes w, or nobody, the driver and tells everybody. Called with mu held.
 func (s *session) drive(w *viewer) {
-	s.driver = w
+	s.driver, s.seat = w, nil
+	if w != nil {
+		w.asks = false
+	}
 	s.resize = nil
 	s.signals = nil
 	for _, v := range s.viewers {
 		v.roleChanged()
 	}
+	s.peopleChanged()
 	select { // whoever waited for the old driver looks again
 	case s.moved <- struct{}{}:
 	default:
@@ -80,6 +87,19 @@ func (s *session) noticeAll(code, text string) {
 	defer s.mu.Unlock()
 	for _, w := range s.viewers {
 		w.notice(code, text)
+	}
+}
+
+// restored tells everybody that an interruption or a sleep is over, if they were told of one. Called with mu held.
+func (s *session) restored() {
+	for _, w := range s.viewers {
+		told := len(w.noticed)
+		delete(w.noticed, "interrupted")
+		delete(w.noticed, "suspended")
+		if len(w.noticed) < told {
+			delete(w.noticed, "restored")
+			w.notice("restored", "The sandbox is back.")
+		}
 	}
 }
 

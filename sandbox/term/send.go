@@ -14,6 +14,9 @@ func (w *viewer) next(buf []byte) (frame []byte, binary bool, wait time.Duration
 		frame, w.control = w.control[0], w.control[1:]
 		return frame, false, 0, nil
 	}
+	if w.peopleDue {
+		return w.people(), false, 0, nil
+	}
 	if wait := w.skipping(); wait > 0 {
 		return nil, false, wait, nil
 	}

@@ -46,6 +46,8 @@ type session struct {
 	ended   *CloseError
 	viewers []*viewer // in the order they came
 	driver  *viewer
+	seat    *seat // of a driver whose connection broke; nil once somebody drives on purpose
+	seats   int   // how many viewers there ever were
 	linger  *time.Timer
 	settled bool
 	asleep  bool      // viewers were told that the sandbox is suspended
@@ -155,7 +157,7 @@ func (s *session) sleep() error {
 	s.asleep = true
 	s.mu.Unlock()
 	if !told {
-		s.noticeAll("suspended", "The sandbox is suspended. It wakes by itself when you type.")
+		s.noticeAll("suspended", textSuspended)
 	}
 	if !s.hasTyped() {
 		select {
@@ -208,6 +210,7 @@ func (s *session) pump(att agent.Attachment) error {
 	}()
 	s.mu.Lock()
 	s.att, s.asleep = att, false
+	s.restored()
 	s.changed.Broadcast()
 	s.mu.Unlock()
 

@@ -49,6 +49,7 @@ type Conn interface {
 // Viewer is who looks on.
 type Viewer struct {
 	Name    string // shown to the others
+	Who     string // the same for every connection of one person or key; "" for nobody in particular
 	MayType bool   // has sandboxes:run: may drive
 	Since   int64  // offset to continue at exactly; -1 asks for a snapshot
 }

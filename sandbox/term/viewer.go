@@ -28,6 +28,13 @@ type viewer struct {
 	ending  *CloseError // nil: it left by itself
 
 	// guarded
+	id          int // among the viewers of this terminal
+	asks        bool
+	declined    time.Time
+	wantsPeople bool
+	peopleDue   bool
+	received    int64 // bytes of input
+
 	greeted  bool
 	left     bool
 	stalled  bool // as driver: took nothing for a while

@@ -74,3 +74,24 @@ export function toSignIn(): void {
 	const here = location.pathname + location.search;
 	location.assign(`/sign-in?next=${encodeURIComponent(here)}`);
 }
+
+/** Puts text on the clipboard; false when the browser does not let us. */
+export async function copyText(text: string): Promise<boolean> {
+	try {
+		await navigator.clipboard.writeText(text);
+		return true;
+	} catch {
+		// over plain http browsers have no clipboard: a selection and the old command, which wants a click
+	}
+	const had = document.activeElement;
+	const area = document.createElement("textarea");
+	area.value = text;
+	area.style.position = "fixed";
+	area.style.opacity = "0";
+	(find<HTMLDialogElement>("dialog[open]") ?? document.body).append(area);
+	area.select();
+	const done = document.execCommand("copy");
+	area.remove();
+	if (had instanceof HTMLElement) had.focus();
+	return done;
+}

@@ -86,19 +86,38 @@ interface Upload {
 const waiting: Upload[] = [];
 let running = 0;
 
+/** The query that names a file in a folder, which is given as path or path_b64. */
+export function fileIn(folder: URLSearchParams, name: string): URLSearchParams {
+	const target = new URLSearchParams();
+	const dir64 = folder.get("path_b64");
+	if (dir64 !== null) {
+		const dir = Uint8Array.from(atob(dir64.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+		const rest = new TextEncoder().encode(`/${name}`);
+		target.set("path_b64", btoa(String.fromCharCode(...dir, ...rest)));
+	} else {
+		target.set("path", `${(folder.get("path") ?? "/work").replace(/\/$/, "")}/${name}`);
+	}
+	return target;
+}
+
+/** The files among what is dropped; folders are told of. */
+export function droppedFiles(e: DragEvent): File[] {
+	const found: File[] = [];
+	for (const item of e.dataTransfer?.items ?? []) {
+		if (item.webkitGetAsEntry()?.isDirectory) {
+			toast("Folders can't be uploaded here yet: drop the files in it, or a zip.", "bad");
+			continue;
+		}
+		const file = item.getAsFile();
+		if (file) found.push(file);
+	}
+	return found;
+}
+
 /** Puts a file into the queue; two go up at a time. */
 function upload(file: File): void {
 	const box = pane();
-	const query = new URLSearchParams(find("[data-here]", box ?? document)?.dataset.here ?? "");
-	const target = new URLSearchParams();
-	const dir64 = query.get("path_b64");
-	if (dir64 !== null) {
-		const dir = Uint8Array.from(atob(dir64.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
-		const name = new TextEncoder().encode(`/${file.name}`);
-		target.set("path_b64", btoa(String.fromCharCode(...dir, ...name)));
-	} else {
-		target.set("path", `${(query.get("path") ?? "/work").replace(/\/$/, "")}/${file.name}`);
-	}
+	const target = fileIn(new URLSearchParams(find("[data-here]", box ?? document)?.dataset.here ?? ""), file.name);
 	const line = document.createElement("div");
 	line.className = "up";
 	const name = document.createElement("bdi");
@@ -242,14 +261,7 @@ export function startFiles(): void {
 		box.classList.remove("over");
 		if (!carriesFiles(e)) return;
 		e.preventDefault();
-		for (const item of e.dataTransfer?.items ?? []) {
-			if (item.webkitGetAsEntry()?.isDirectory) {
-				toast("Folders can't be uploaded here yet: drop the files in it, or a zip.", "bad");
-				continue;
-			}
-			const file = item.getAsFile();
-			if (file) upload(file);
-		}
+		for (const file of droppedFiles(e)) upload(file);
 	});
 	// A file dropped beside the pane must not replace the page.
 	addEventListener("dragover", (e) => e.preventDefault());

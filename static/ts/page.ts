@@ -1,22 +1,10 @@
 // What any page may have: copy buttons, menus, selections, keys.
 import { openDialog } from "./dialog";
-import { all, find, on, toast } from "./dom";
+import { all, copyText, find, on, toast } from "./dom";
 
 async function copy(text: string): Promise<void> {
-	try {
-		await navigator.clipboard.writeText(text);
-	} catch {
-		// over plain http browsers have no clipboard: a selection and the old command
-		const area = document.createElement("textarea");
-		area.value = text;
-		area.style.position = "fixed";
-		area.style.opacity = "0";
-		(find<HTMLDialogElement>("#dialog[open]") ?? document.body).append(area);
-		area.select();
-		document.execCommand("copy");
-		area.remove();
-	}
-	toast("Copied.");
+	if (await copyText(text)) toast("Copied.");
+	else toast("The browser did not let it be copied.", "bad");
 }
 
 function countSelected(): void {

@@ -1,12 +1,16 @@
 // The tabs above the terminal: each terminal has one, and the preview. The terminal itself is a chunk of its own, loaded
 // when the first one is shown.
 import { all, find, icon, on, reason, toast, toSignIn } from "./dom";
+import { takeDrops } from "./drop";
 import type { Handle } from "./terminal";
 
 interface Pty {
 	id: string;
 	name: string;
 	status: string;
+	/** Who else is at it, short and in words; both empty for nobody. */
+	others: string;
+	people: string;
 }
 
 interface Shown {
@@ -19,7 +23,6 @@ const shown = new Map<string, Shown>();
 const closed = new Set<string>();
 let page: HTMLElement | null = null;
 let opening = false;
-let numbered = 0;
 
 const canRun = (): boolean => !!page?.hasAttribute("data-can-run");
 const base = (): string => page?.dataset.sandbox ?? "";
@@ -28,6 +31,7 @@ const tabOf = (id: string): HTMLElement | null => find(`.tab[data-pty="${CSS.esc
 /** Shows one pane: a terminal's by id, "preview", or "" for the hint that there is none. */
 function show(which: string, focus = true): void {
 	for (const [id, s] of shown) s.pane.hidden = id !== which;
+	remember(which);
 	const preview = find("#preview");
 	const none = find("#no-terminal");
 	if (preview) preview.hidden = which !== "preview";
@@ -42,11 +46,33 @@ function show(which: string, focus = true): void {
 	if (focus) s?.handle?.focus();
 }
 
-/** Shows the last terminal there is, or the hint. */
+/** Shows the terminal that the address names, or that was shown last, or any; else the hint. */
 function showAny(focus = false): void {
-	const last = all(".tab[data-pty]").at(-1)?.dataset.pty;
-	if (last) void showTerminal(last, focus);
+	const ids = all(".tab[data-pty]").map((tab) => tab.dataset.pty ?? "");
+	const wanted = [location.hash.slice(1), remembered()].find((id) => ids.includes(id)) ?? ids.at(-1);
+	if (wanted) void showTerminal(wanted, focus);
 	else show("", focus);
+}
+
+const key = (): string => `sandgate.shown.${base()}`;
+
+/** Keeps which terminal is shown: in the address, so that a link leads to it, and for the next time. */
+function remember(which: string): void {
+	if (!which.startsWith("pty")) return;
+	if (location.hash !== `#${which}` && location.hash !== "#sdk") history.replaceState(history.state, "", `#${which}`);
+	try {
+		sessionStorage.setItem(key(), which);
+	} catch {
+		// not remembered
+	}
+}
+
+function remembered(): string {
+	try {
+		return sessionStorage.getItem(key()) ?? "";
+	} catch {
+		return "";
+	}
 }
 
 async function showTerminal(id: string, focus = true): Promise<void> {
@@ -61,8 +87,9 @@ async function showTerminal(id: string, focus = true): Promise<void> {
 		show(id, false);
 		try {
 			const terminal = await import("./terminal");
-			const name = find("[data-tab]", tabOf(id) ?? document)?.textContent ?? "Terminal";
+			const name = nameOf(tabOf(id));
 			entry.handle = terminal.mount(place, { url: `${base()}/ptys/${id}/ws`, canType: canRun(), name });
+			if (canRun()) takeDrops({ pane, base: base(), id, handle: () => entry.handle });
 		} catch {
 			shown.delete(id);
 			pane.remove();
@@ -71,18 +98,52 @@ async function showTerminal(id: string, focus = true): Promise<void> {
 		}
 		pane.addEventListener("sandgate:new-terminal", () => void open());
 		pane.addEventListener("sandgate:terminal-title", (e) => {
-			// A program chose it: it is a hint on the tab, never its name.
-			const tab = find("[data-tab]", tabOf(id) ?? document);
-			const title = e instanceof CustomEvent ? String(e.detail.title) : "";
-			if (tab && tabOf(id)) tab.title = title;
+			const tab = tabOf(id);
+			if (tab) tab.dataset.title = e instanceof CustomEvent ? String(e.detail.title) : "";
+			hint(tab);
+		});
+		pane.addEventListener("sandgate:terminal-state", (e) => {
+			if (e instanceof CustomEvent && e.detail.state === "exited") tabOf(id)?.setAttribute("data-ended", "");
 		});
 	}
 	show(id, focus);
 }
 
+/** What a terminal is called. */
+function nameOf(tab: HTMLElement | null): string {
+	return (tab && find("[data-tab]", tab)?.firstChild?.textContent?.trim()) || "Terminal";
+}
+
+/** What stands over a tab: who is there, and the title. A program chose that: it is a hint, never the tab's name. */
+function hint(tab: HTMLElement | null): void {
+	const button = tab && find("[data-tab]", tab);
+	if (!tab || !button) return;
+	const title = tab.dataset.title ? `“${tab.dataset.title}”` : "";
+	button.title = [tab.dataset.people ?? "", title].filter(Boolean).join(" — ");
+}
+
+/** Brings a tab up to date with the list. */
+function updateTab(tab: HTMLElement, p: Pty): void {
+	tab.dataset.people = p.people ?? "";
+	if (p.status === "exited") tab.setAttribute("data-ended", "");
+	const button = find("[data-tab]", tab);
+	if (!button) return;
+	let who = find(".who", button);
+	if (!p.others) who?.remove();
+	else {
+		if (!who) {
+			who = document.createElement("small");
+			who.className = "who";
+			button.append(who);
+		}
+		who.textContent = p.others;
+	}
+	hint(tab);
+}
+
 function addTab(p: Pty): void {
-	if (tabOf(p.id)) return;
-	numbered++;
+	const known = tabOf(p.id);
+	if (known) return updateTab(known, p);
 	const tab = document.createElement("div");
 	tab.className = "tab";
 	tab.dataset.pty = p.id;
@@ -90,7 +151,7 @@ function addTab(p: Pty): void {
 	button.type = "button";
 	button.dataset.tab = "";
 	button.setAttribute("aria-pressed", "false");
-	button.textContent = `Terminal ${numbered}`;
+	button.textContent = p.name;
 	tab.append(button);
 	if (canRun()) {
 		const x = document.createElement("button");
@@ -103,6 +164,7 @@ function addTab(p: Pty): void {
 	}
 	const bar = find("[data-tabs]");
 	bar?.insertBefore(tab, find(".add, #preview-tab", bar));
+	updateTab(tab, p);
 }
 
 function forget(id: string): void {
@@ -119,9 +181,10 @@ function forget(id: string): void {
 function room(): { cols: number; rows: number } {
 	const box = find("[data-panes]")?.getBoundingClientRect();
 	if (!box || box.width < 100) return { cols: 80, rows: 24 };
+	const scale = (Number.parseInt(localStorage.getItem("sandgate.terminal.font") ?? "", 10) || 13) / 13;
 	return {
-		cols: Math.max(20, Math.floor((box.width - 24) / 7.85)),
-		rows: Math.max(5, Math.floor((box.height - 40) / 17)),
+		cols: Math.max(20, Math.floor((box.width - 24) / (7.85 * scale))),
+		rows: Math.max(5, Math.floor((box.height - 40) / (17 * scale))),
 	};
 }
 
@@ -146,7 +209,17 @@ async function open(): Promise<void> {
 	}
 }
 
+/** Closes a terminal. What runs in it ends with it, so a running one is asked about. */
 async function close(id: string): Promise<void> {
+	const tab = tabOf(id);
+	const handle = shown.get(id)?.handle;
+	if (tab && !tab.hasAttribute("data-ended")) {
+		if (!handle) await showTerminal(id);
+		const name = nameOf(tab);
+		const who = tab.dataset.people ? ` ${tab.dataset.people}.` : "";
+		const sure = await shown.get(id)?.handle?.ask(`Close ${name}?`, `Whatever runs in it ends.${who}`, "", "Close it");
+		if (!sure) return shown.get(id)?.handle?.focus();
+	}
 	closed.add(id);
 	forget(id);
 	try {
@@ -177,7 +250,6 @@ function sync(list: Pty[]): void {
 export function startTerminals(): void {
 	page = find("[data-sandbox]");
 	if (!page) return;
-	numbered = all(".tab[data-pty]").length;
 	on("click", ".tab[data-pty] [data-tab]", (_, button) => {
 		const id = button.closest<HTMLElement>(".tab")?.dataset.pty;
 		if (id) void showTerminal(id);

@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -345,11 +347,48 @@ func (s *Server) write(p string, body io.Reader, o agent.WriteOptions) (agent.Fi
 	if err := tmp.Close(); err != nil {
 		return agent.FileInfo{}, fileFault(err)
 	}
+	was, replaced := openReplaced(real, old) // after the rename it has no name any more
+	if was != nil {
+		defer was.Close()
+	}
 	if err := os.Rename(tmp.Name(), real); err != nil {
 		return agent.FileInfo{}, fileFault(err)
 	}
 	keep = true
-	return s.stat(real)
+	info, err := s.stat(real)
+	if was != nil {
+		replaced = digestReplaced(was)
+	}
+	info.Replaced = replaced
+	return info, err
+}
+
+// openReplaced opens a file that is about to be replaced, or says why its digest cannot be told.
+func openReplaced(p string, fi fs.FileInfo) (*os.File, string) {
+	switch {
+	case fi == nil:
+		return nil, agent.ReplacedNone
+	case fi.Size() > agent.MaxReplaced:
+		return nil, agent.ReplacedLarge
+	}
+	f, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, agent.ReplacedClosed
+	}
+	return f, ""
+}
+
+// digestReplaced reads at most a byte more than is digested: the file may grow under our hands.
+func digestReplaced(f *os.File) string {
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(f, agent.MaxReplaced+1))
+	switch {
+	case err != nil:
+		return agent.ReplacedClosed
+	case n > agent.MaxReplaced:
+		return agent.ReplacedLarge
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // dress gives the new file the old one's owner and mode, or a new file's.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +29,7 @@ const (
 type terminal struct {
 	job
 	created time.Time
+	name    string
 	master  *os.File
 	tty     string        // path of the program's end
 	sentry  bool          // gVisor, whose line discipline differs from Linux
@@ -70,7 +72,7 @@ func (s *Server) openPTY(spec agent.PTYSpec) (*terminal, error) {
 	}
 	size := clampSize(spec.Cols, spec.Rows)
 	t := &terminal{
-		job: job{id: spec.ID}, created: now(), typed: make(chan struct{}, 1), gone: make(chan struct{}),
+		job: job{id: spec.ID}, created: now(), name: spec.Name[:min(len(spec.Name), agent.MaxPTYName)], typed: make(chan struct{}, 1), gone: make(chan struct{}),
 		changed: make(chan struct{}), ring: ring{limit: s.cfg.Ring}, sizes: []sizeAt{{0, size}},
 	}
 	t.mu.Lock() // until it runs, nobody may use it
@@ -307,14 +309,29 @@ func (t *terminal) describe() agent.PTY {
 	defer t.mu.Unlock()
 	size := t.sizes[len(t.sizes)-1].size
 	d := agent.PTY{
-		ID: t.id, Status: "running", Cols: size.Cols, Rows: size.Rows,
+		ID: t.id, Name: t.name, Status: "running", Cols: size.Cols, Rows: size.Rows,
 		Oldest: t.ring.oldest(), Next: t.ring.next, CreatedAt: t.created.UTC(),
 	}
 	if t.exit != nil {
 		exit := *t.exit
 		d.Status, d.Exit = "exited", &exit
+	} else if !t.reaped.Load() {
+		d.Cwd = workingDirectory(t.pid)
 	}
 	return d
+}
+
+// workingDirectory is where a process is, nil when that can't be told or is there no more.
+func workingDirectory(pid int) []byte {
+	link := "/proc/" + strconv.Itoa(pid) + "/cwd"
+	dir, err := os.Readlink(link)
+	if err != nil || len(dir) >= agent.MaxPath || !strings.HasPrefix(dir, "/") {
+		return nil
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return nil
+	}
+	return []byte(dir)
 }
 
 // cursor is an attached host's place in the output and among the sizes.

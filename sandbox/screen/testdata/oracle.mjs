@@ -66,7 +66,8 @@ function state(t) {
 		tabs: Object.keys(b.tabs).filter((k) => b.tabs[k] && k < t.cols).join(),
 		title: t.titled ?? "",
 	};
-	s.pen = `${colour(core._inputHandler._curAttrData.fg)},${colour(core._inputHandler._curAttrData.bg & 0x0fffffff)}`;
+	// A line below is told by its style, or by this bit of fg: what is printed shows which.
+	s.pen = `${colour(core._inputHandler._curAttrData.fg & ~0x10000000)},${colour(core._inputHandler._curAttrData.bg & 0x0fffffff)}`;
 	return s;
 }
 

@@ -7,10 +7,13 @@ import { UnicodeGraphemesAddon } from "@xterm/addon-unicode-graphemes";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { WebglAddon } from "@xterm/addon-webgl";
 import { Terminal } from "@xterm/xterm";
-import { Link, type LinkState } from "./link";
-import { fontSize, memory, onThemeChange, theme } from "./look";
-import { ask, Bar, button, element, Find } from "./page";
-import { type Ending, exitText, latin1, type Role, type ServerFrame } from "./protocol";
+import { copyText } from "../dom";
+import { Clipboard } from "./clipboard";
+import { Link } from "./link";
+import { fontSize, lookChanged, memory, onLookChange, onThemeChange, theme } from "./look";
+import { ask, Bar, button, element, Find, Fold } from "./page";
+import { latin1 } from "./protocol";
+import { Status } from "./status";
 import { cleanPaste, cleanTitle, isReply, maxPaste, pasteBytes, pasteQuestion, safeLink } from "./text";
 
 export type Options = {
@@ -28,11 +31,17 @@ export type Handle = {
 	focus(): void;
 	/** Fits the terminal into its place; call it when the pane is shown. It is called by itself when sizes change. */
 	fit(): void;
+	/** Says something in the bar for a few seconds. */
+	say(text: string): void;
+	/** Shows in the bar how something goes on; part is from 0 to 1, undefined ends it. */
+	progress(text: string, part?: number): void;
+	/** Asks the person; text is shown as what it is. */
+	ask(title: string, why: string, text: string, yes: string): Promise<boolean>;
 	dispose(): void;
 };
 
-/** The element that mount was given. terminalText is for browser tests: the screen and its scrollback as text. */
-export type TerminalElement = HTMLElement & { terminalText?: () => string };
+/** The element that mount was given. What it carries is for browser tests: the screen, with its scrollback or without. */
+export type TerminalElement = HTMLElement & { terminalText?: () => string; terminalScreen?: () => string[] };
 
 /**
  * Puts a terminal into el and connects it. el gets data-state (connecting, connected, reconnecting, exited, closed) and
@@ -41,7 +50,14 @@ export type TerminalElement = HTMLElement & { terminalText?: () => string };
  */
 export function mount(el: TerminalElement, options: Options): Handle {
 	const view = new View(el, options);
-	return { focus: () => view.focus(), fit: () => view.fit(), dispose: () => view.dispose() };
+	return {
+		focus: () => view.focus(),
+		fit: () => view.fit(),
+		say: (text) => view.say(text),
+		progress: (text, part) => view.progress(text, part),
+		ask: (title, why, text, yes) => ask(el, title, why, text, yes),
+		dispose: () => view.dispose(),
+	};
 }
 
 const leaveHint = "Ctrl+Shift+L leaves the terminal";
@@ -53,26 +69,28 @@ class View {
 	private readonly find: Find;
 	private readonly screen: HTMLElement;
 	private readonly link: Link;
+	private readonly status: Status;
+	private readonly clipboard: Clipboard;
 	private readonly stop = new AbortController();
 	private readonly findButton: HTMLButtonElement;
 	private readonly readerButton: HTMLButtonElement;
+	private readonly lightButton: HTMLButtonElement;
 	private gl: WebglAddon | undefined;
 	private glBroken = false;
 	private decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-	private role: Role = "viewer";
-	private driver = "";
-	private state = "connecting";
 	private muted = 0; // snapshots that are being painted: what they make xterm say is no input
+	private stale = 0; // what is being painted was printed before this page was connected
 	private size = ""; // the terminal's, or the one last asked for
 	private fitTimer = 0;
 	private titleTimer = 0;
-	private exit = "";
 	private lastDown: KeyboardEvent | undefined;
 
 	constructor(
 		private readonly el: TerminalElement,
-		private readonly o: Options,
+		o: Options,
 	) {
+		el.classList.add("tty");
+		el.dataset.look = memory.get("look");
 		this.term = new Terminal({
 			allowProposedApi: true, // the width tables need it
 			cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
@@ -85,7 +103,7 @@ class View {
 			minimumContrastRatio: 4.5,
 			screenReaderMode: memory.get("reader") === "on",
 			scrollback: 5000,
-			theme: theme(),
+			theme: theme(el),
 		});
 		const search = new SearchAddon();
 		this.term.loadAddon(this.fitter);
@@ -94,37 +112,72 @@ class View {
 		this.term.loadAddon(new WebLinksAddon((_e, uri) => void this.follow(uri)));
 
 		this.findButton = button("Find", "Find (Ctrl+Shift+F)", () => this.find.open());
-		this.readerButton = button("Reader", "Screen reader mode", () => this.toggleReader());
-		this.readerButton.setAttribute("aria-pressed", String(this.term.options.screenReaderMode === true));
+		this.lightButton = button("Light terminal", "", () => this.toggleLight());
+		this.readerButton = button("Screen reader mode", "", () => this.toggleReader());
+		const view = new Fold("tty-view");
+		view.fill("View", [
+			button("Smaller text", "Ctrl+Shift+↓", () => this.zoom(-1)),
+			button("Larger text", "Ctrl+Shift+↑", () => this.zoom(1)),
+			this.lightButton,
+			this.readerButton,
+		]);
 		const tools = element(
 			"span",
 			{ class: "tty-tools" },
 			element("span", { class: "tty-hint" }, leaveHint),
 			this.findButton,
-			button("A−", "Smaller text (Ctrl+Shift+↓)", () => this.zoom(-1)),
-			button("A+", "Larger text (Ctrl+Shift+↑)", () => this.zoom(1)),
-			this.readerButton,
+			view.root,
 		);
-		this.bar = new Bar(tools);
-		this.find = new Find(search, () => this.term.focus());
+		this.clipboard = new Clipboard({
+			may: () => this.muted === 0 && this.stale === 0 && this.status.role === "driver" && document.hasFocus(),
+			say: (text) => this.say(text),
+			changed: () => this.status.show(),
+		});
+		this.status = new Status(
+			{
+				el,
+				canType: o.canType,
+				signIn: o.signIn,
+				send: (m) => this.link.send(m),
+				retry: () => this.link.retry(),
+				focus: () => this.focus(),
+				typing: (may) => (this.term.options.disableStdin = !may),
+				driving: () => this.fit(),
+				size: (cols, rows) => this.resized(cols, rows),
+			},
+			() => this.bar,
+			() => this.clipboard,
+		);
+		this.bar = new Bar(this.status.people.root, tools);
+		this.find = new Find(search, () => this.focus());
 		this.screen = element("div", { class: "tty-screen", role: "group", "aria-label": `${o.name}. ${leaveHint}.` });
-		el.classList.add("tty");
 		el.replaceChildren(this.find.root, this.screen, this.bar.root);
 		el.terminalText = () => this.text();
+		el.terminalScreen = () => this.lines(this.term.buffer.active.baseY, this.term.rows);
 		this.term.open(this.screen);
 		this.term.textarea?.setAttribute("aria-label", o.name);
+		this.showLook();
 		this.listen();
 		this.link = new Link(o.url, {
-			state: (s) => this.stateChanged(s),
-			output: (bytes, done) => this.term.write(this.decoder.decode(bytes, { stream: true }), done),
+			state: (s) => this.status.stateChanged(s),
+			output: (bytes, live, done) => this.write(bytes, live, done),
 			snapshot: (bytes, done) => this.paint(bytes, done),
-			message: (f) => this.message(f),
+			message: (f) => this.status.message(f),
+			lost: (rest) => this.status.lost(rest),
 		});
 		this.fit();
 	}
 
 	focus(): void {
 		this.term.focus();
+	}
+
+	say(text: string): void {
+		this.bar.flash(text);
+	}
+
+	progress(text: string, part?: number): void {
+		this.bar.progress(text, part);
 	}
 
 	dispose(): void {
@@ -136,6 +189,7 @@ class View {
 		this.gl?.dispose();
 		this.term.dispose();
 		delete this.el.terminalText;
+		delete this.el.terminalScreen;
 		this.el.replaceChildren();
 	}
 
@@ -143,9 +197,10 @@ class View {
 	fit(): void {
 		window.clearTimeout(this.fitTimer);
 		this.fitTimer = window.setTimeout(() => {
-			const seen = this.screen.clientWidth > 0 && this.screen.clientHeight > 0;
-			this.accelerate(seen);
-			if (!seen || this.role !== "driver" || !this.link.connected) return;
+			const shown = this.screen.clientWidth > 0 && this.screen.clientHeight > 0;
+			const seen = shown && document.visibilityState === "visible";
+			this.accelerate(shown);
+			if (!seen || this.status.role !== "driver" || !this.link.connected) return;
 			const size = this.fitter.proposeDimensions();
 			if (size === undefined || !(size.cols >= 2) || !(size.rows >= 1)) return;
 			const wanted = `${size.cols}x${size.rows}`;
@@ -166,6 +221,10 @@ class View {
 			window.clearTimeout(this.titleTimer);
 			this.titleTimer = window.setTimeout(() => this.tell("terminal-title", { title: cleanTitle(title) }), 200);
 		});
+		this.term.parser.registerOscHandler(52, (data) => {
+			this.clipboard.take(data);
+			return true;
+		});
 		this.term.attachCustomKeyEventHandler((e) => this.key(e));
 		// Every way of pasting ends here, before xterm sees it.
 		this.screen.addEventListener(
@@ -180,8 +239,10 @@ class View {
 		const seen = new ResizeObserver(() => this.fit());
 		seen.observe(this.screen);
 		signal.addEventListener("abort", () => seen.disconnect());
+		document.addEventListener("visibilitychange", () => this.fit(), { signal });
 		void document.fonts.ready.then(() => this.fit());
-		onThemeChange(() => (this.term.options.theme = theme()), signal);
+		onThemeChange(() => (this.term.options.theme = theme(this.el)), signal);
+		onLookChange(() => this.showLook(), signal);
 	}
 
 	/** Draws by WebGL while seen: browsers grant only a few contexts, so a hidden terminal gives its own back. */
@@ -196,6 +257,7 @@ class View {
 					this.glBroken = true;
 					gl.dispose();
 					this.gl = undefined;
+					this.el.dataset.renderer = "dom";
 				});
 				this.term.loadAddon(gl);
 				this.gl = gl;
@@ -203,6 +265,7 @@ class View {
 				this.glBroken = true; // the DOM renderer stays
 			}
 		}
+		this.el.dataset.renderer = this.gl === undefined ? "dom" : "webgl";
 	}
 
 	/** Our keys; xterm gets the rest. */
@@ -215,14 +278,7 @@ class View {
 		}
 		const chord = e.ctrlKey && e.shiftKey && !e.altKey && !e.metaKey;
 		if (!chord) {
-			if (
-				e.type === "keydown" &&
-				this.term.options.disableStdin === true &&
-				e.key.length === 1 &&
-				!e.ctrlKey &&
-				!e.metaKey
-			)
-				this.whyNot();
+			if (e.type === "keydown" && this.term.options.disableStdin === true) this.refusedKey(e);
 			return true;
 		}
 		const act: Record<string, () => void> = {
@@ -241,56 +297,54 @@ class View {
 		return false;
 	}
 
-	private type(bytes: Uint8Array): void {
-		if (this.role === "driver") this.link.input(bytes);
+	/** A key while this page does not type. One's own other window gives way at once; everybody else is asked. */
+	private refusedKey(e: KeyboardEvent): void {
+		if (e.ctrlKey || e.metaKey || (e.key.length !== 1 && e.key !== "Enter")) return;
+		if (!this.status.drivesElsewhere || this.status.state !== "connected") {
+			this.status.whyNot();
+			return;
+		}
+		this.status.takeOver();
+		this.link.input(new TextEncoder().encode(e.key === "Enter" ? "\r" : e.key));
 	}
 
-	/** Says why a key did nothing. */
-	private whyNot(): void {
-		if (this.state === "connected")
-			this.bar.flash(
-				this.o.canType ? "You are watching. Take over to type." : "You may watch this terminal, not type in it.",
-			);
-		else if (this.state !== "exited" && this.state !== "closed") this.bar.flash("Not connected: keys are not sent.");
+	private type(bytes: Uint8Array): void {
+		if (this.status.role === "driver") this.link.input(bytes);
 	}
 
 	private async paste(text: string): Promise<void> {
 		if (this.term.options.disableStdin === true) {
-			this.whyNot();
+			this.status.whyNot();
 			return;
 		}
 		const clean = cleanPaste(text);
 		if (clean === "") return;
 		if (new TextEncoder().encode(clean).length > maxPaste) {
-			this.bar.flash("That is more than 1 MiB. Upload it as a file instead.");
+			this.say("That is more than 1 MiB. Drop it here as a file instead.");
 			return;
 		}
 		const question = pasteQuestion(clean, this.term.modes.bracketedPasteMode);
 		if (question !== undefined && !(await ask(this.el, "Paste into the terminal?", question, clean, "Paste"))) {
-			this.term.focus();
+			this.focus();
 			return;
 		}
 		// The mode may have changed while the person was asked.
 		this.type(pasteBytes(clean, this.term.modes.bracketedPasteMode));
 		this.term.scrollToBottom();
-		this.term.focus();
+		this.focus();
 	}
 
 	private async copy(): Promise<void> {
 		const text = this.term.getSelection();
-		if (text === "") return;
-		try {
-			await navigator.clipboard.writeText(text);
-			this.bar.flash("Copied.");
-		} catch {
-			this.bar.flash("The browser did not let the selection be copied.");
-		}
+		if (text === "") this.say("Nothing is selected.");
+		else if (await copyText(text)) this.say("Copied.");
+		else this.say("The browser did not let the selection be copied.");
 	}
 
 	private async follow(uri: string): Promise<void> {
 		const safe = safeLink(uri);
 		if (safe === undefined) {
-			this.bar.flash("Only http and https links open.");
+			this.say("Only http and https links open.");
 		} else if (
 			await ask(this.el, "Open this link?", "It was printed in the sandbox. It opens in a new tab.", safe, "Open")
 		) {
@@ -299,17 +353,39 @@ class View {
 	}
 
 	private zoom(by: number): void {
-		const size = Math.min(32, Math.max(8, (this.term.options.fontSize ?? 13) + by));
-		this.term.options.fontSize = size;
-		memory.set("font", String(size));
-		this.fit();
+		memory.set("font", String(Math.min(32, Math.max(8, fontSize() + by))));
+		lookChanged();
 	}
 
 	private toggleReader(): void {
-		const on = this.term.options.screenReaderMode !== true;
-		this.term.options.screenReaderMode = on;
-		this.readerButton.setAttribute("aria-pressed", String(on));
-		memory.set("reader", on ? "on" : "");
+		memory.set("reader", memory.get("reader") === "on" ? "" : "on");
+		lookChanged();
+	}
+
+	private toggleLight(): void {
+		memory.set("look", memory.get("look") === "light" ? "" : "light");
+		lookChanged();
+	}
+
+	/** Takes over what is remembered about looks. */
+	private showLook(): void {
+		const reader = memory.get("reader") === "on";
+		const light = memory.get("look") === "light";
+		this.el.dataset.look = light ? "light" : "";
+		this.readerButton.setAttribute("aria-pressed", String(reader));
+		this.lightButton.setAttribute("aria-pressed", String(light));
+		this.term.options.screenReaderMode = reader;
+		this.term.options.fontSize = fontSize();
+		this.term.options.theme = theme(this.el);
+		this.fit();
+	}
+
+	private write(bytes: Uint8Array, live: boolean, done: () => void): void {
+		if (!live) this.stale++;
+		this.term.write(this.decoder.decode(bytes, { stream: true }), () => {
+			if (!live) this.stale--;
+			done();
+		});
 	}
 
 	private paint(bytes: Uint8Array, done: () => void): void {
@@ -321,27 +397,6 @@ class View {
 		});
 	}
 
-	private message(f: Exclude<ServerFrame, { kind: "output" | "snapshot" }>): void {
-		switch (f.kind) {
-			case "hello":
-				this.resized(f.cols, f.rows);
-				this.setRole(f.role, f.driver);
-				break;
-			case "size":
-				this.resized(f.cols, f.rows);
-				break;
-			case "role":
-				this.setRole(f.role, f.driver);
-				break;
-			case "notice":
-				this.bar.flash(cleanTitle(f.text));
-				if (f.code === "input_full") this.offerInterrupt();
-				break;
-			case "exit":
-				this.exit = exitText(f.code, cleanTitle(f.signal));
-		}
-	}
-
 	/** Takes a size in order with what is painted: bytes that wait were laid out for the size before. */
 	private resized(cols: number, rows: number): void {
 		if (cols < 2 || rows < 1 || cols > 500 || rows > 300) return;
@@ -351,93 +406,14 @@ class View {
 		});
 	}
 
-	private setRole(role: Role, driver: string): void {
-		this.role = role;
-		this.driver = cleanTitle(driver);
-		this.el.dataset.role = role;
-		this.term.options.disableStdin = role !== "driver";
-		this.showConnected();
-		if (role === "driver") this.fit();
-	}
-
-	private showConnected(): void {
-		if (this.role === "driver") {
-			this.bar.show("", "Connected");
-			return;
-		}
-		const who = this.driver === "" ? "nobody drives" : `${this.driver} drives`;
-		const takeOver = button("Take over", "Type here from now on; whoever drives will watch", () => {
-			this.link.send({ type: "take_control" });
-			this.term.focus();
-		});
-		this.bar.show("", `Watching — ${who}`, this.o.canType ? [takeOver] : []);
-	}
-
-	private offerInterrupt(): void {
-		if (this.role !== "driver") return;
-		this.bar.show("warn", "The program does not read what you type.", [
-			button("Interrupt", "Send SIGINT, past what is waiting", () => {
-				this.link.send({ type: "signal", name: "INT" });
-				this.showConnected();
-				this.term.focus();
-			}),
-		]);
-	}
-
-	private stateChanged(s: LinkState): void {
-		switch (s.name) {
-			case "connecting":
-				if (this.state !== "reconnecting") this.setState("connecting");
-				this.bar.show(
-					this.state === "reconnecting" ? "warn" : "",
-					this.state === "reconnecting" ? "Reconnecting…" : "Connecting…",
-				);
-				break;
-			case "connected":
-				this.setState("connected");
-				break;
-			case "waiting":
-				this.term.options.disableStdin = true;
-				this.setState("reconnecting");
-				this.bar.show("warn", s.text, [button("Try now", "", () => this.link.retry())], s.until);
-				break;
-			case "closed":
-				this.term.options.disableStdin = true;
-				if (this.exit !== "") {
-					this.setState("exited");
-					this.bar.show("", this.exit, this.offers({ final: true, text: "", offer: "new" }));
-				} else {
-					this.setState("closed");
-					this.bar.show("bad", cleanTitle(s.ending.text), this.offers(s.ending));
-				}
-		}
-	}
-
-	private offers(e: Ending): HTMLElement[] {
-		switch (e.offer) {
-			case "new":
-				return this.o.canType ? [button("New shell", "", () => this.tell("new-terminal", {}))] : [];
-			case "sign-in": {
-				const back = encodeURIComponent(location.pathname + location.search);
-				return [element("a", { class: "tty-btn", href: this.o.signIn ?? `/sign-in?next=${back}` }, "Sign in again")];
-			}
-			case "watch":
-				return [button("Watch it", "", () => this.link.retry())];
-			case "again":
-				return [button("Try again", "", () => this.link.retry())];
-			default:
-				return [];
-		}
-	}
-
-	private setState(state: string): void {
-		this.state = state;
-		this.el.dataset.state = state;
-		this.tell("terminal-state", { state });
-	}
-
 	private tell(name: string, detail: Record<string, string>): void {
 		this.el.dispatchEvent(new CustomEvent(`sandgate:${name}`, { bubbles: true, detail }));
+	}
+
+	/** Lines of the buffer as they stand there. */
+	private lines(from: number, count: number): string[] {
+		const buffer = this.term.buffer.active;
+		return Array.from({ length: count }, (_, i) => buffer.getLine(from + i)?.translateToString(true) ?? "");
 	}
 
 	private text(): string {

@@ -49,9 +49,9 @@ function brightness(color: string): number {
 	return 0.2126 * part(1) + 0.7152 * part(2) + 0.0722 * part(3);
 }
 
-/** The theme by the page's --term and --term-ink, whatever light or dark makes of them. */
-export function theme(): ITheme {
-	const style = getComputedStyle(document.documentElement);
+/** The theme by --term and --term-ink as they are at the terminal, whatever light or dark makes of them. */
+export function theme(at: Element): ITheme {
+	const style = getComputedStyle(at);
 	const token = (name: string, otherwise: string): string => style.getPropertyValue(name).trim() || otherwise;
 	const background = token("--term", "#16181d");
 	const foreground = token("--term-ink", "#d7dae0");
@@ -72,23 +72,39 @@ export function onThemeChange(change: () => void, signal: AbortSignal): void {
 	matchMedia("(prefers-color-scheme: dark)").addEventListener("change", change, { signal });
 }
 
-/** What is remembered in this browser. Storage may be forbidden: then nothing is. */
+/** What a browser that forbids storage remembers until the page is left. */
+const forgetful = new Map<string, string>();
+
+/** What is remembered in this browser. */
 export const memory = {
 	get(name: string): string {
 		try {
-			return localStorage.getItem(`sandgate.terminal.${name}`) ?? "";
+			return localStorage.getItem(`sandgate.terminal.${name}`) ?? forgetful.get(name) ?? "";
 		} catch {
-			return "";
+			return forgetful.get(name) ?? "";
 		}
 	},
 	set(name: string, value: string): void {
 		try {
 			localStorage.setItem(`sandgate.terminal.${name}`, value);
 		} catch {
-			// not remembered
+			forgetful.set(name, value);
 		}
 	},
 };
+
+const changed = "sandgate:terminal-look";
+
+/** Tells all terminals, here and in other windows, that something remembered about their looks has changed. */
+export function lookChanged(): void {
+	window.dispatchEvent(new Event(changed));
+}
+
+/** Calls back when something remembered has changed, here or in another window. */
+export function onLookChange(change: () => void, signal: AbortSignal): void {
+	window.addEventListener(changed, change, { signal });
+	window.addEventListener("storage", (e) => e.key?.startsWith("sandgate.terminal.") === true && change(), { signal });
+}
 
 export function fontSize(): number {
 	const n = Number.parseInt(memory.get("font"), 10);

@@ -1,5 +1,7 @@
 // The frames of sandgate.term.v1, see docs/terminal.md. Nothing here touches the page.
 
+import { cleanTitle } from "./text";
+
 export const subprotocol = "sandgate.term.v1";
 
 /** Bytes of input in one message: small, so that a paste does not hold a Ctrl-C up. */
@@ -10,9 +12,23 @@ export const ackEvery = 48 << 10;
 
 export type Role = "driver" | "viewer";
 
+/** Somebody at the terminal. The number is good for this connection only. */
+export type Person = {
+	id: number;
+	name: string;
+	drives: boolean;
+	mayType: boolean;
+	asks: boolean;
+	you: boolean;
+	/** Another window of the one who looks. */
+	same: boolean;
+};
+
 export type ServerFrame =
 	| { kind: "output" | "snapshot"; offset: number; bytes: Uint8Array }
-	| { kind: "hello"; role: Role; cols: number; rows: number; driver: string }
+	| { kind: "hello"; role: Role; cols: number; rows: number; driver: string; next: number }
+	| { kind: "people"; people: Person[] }
+	| { kind: "pong"; id: number; input: number }
 	| { kind: "size"; cols: number; rows: number }
 	| { kind: "role"; role: Role; driver: string }
 	| { kind: "notice"; code: string; text: string }
@@ -52,7 +68,18 @@ export function decodeText(data: string): ServerFrame | undefined {
 	const role: Role = text("role") === "driver" ? "driver" : "viewer";
 	switch (text("type")) {
 		case "hello":
-			return { kind: "hello", role, cols: count("cols"), rows: count("rows"), driver: text("driver") };
+			return {
+				kind: "hello",
+				role,
+				cols: count("cols"),
+				rows: count("rows"),
+				driver: text("driver"),
+				next: count("next"),
+			};
+		case "people":
+			return { kind: "people", people: people(m.get("people")) };
+		case "pong":
+			return { kind: "pong", id: count("id"), input: count("input") };
 		case "size":
 			return { kind: "size", cols: count("cols"), rows: count("rows") };
 		case "role":
@@ -64,6 +91,29 @@ export function decodeText(data: string): ServerFrame | undefined {
 		default:
 			return undefined;
 	}
+}
+
+function people(list: unknown): Person[] {
+	if (!Array.isArray(list)) return [];
+	const found: Person[] = [];
+	for (const raw of list.slice(0, 100)) {
+		if (typeof raw !== "object" || raw === null) continue;
+		const p = new Map<string, unknown>(Object.entries(raw));
+		const id = p.get("id");
+		const name = p.get("name");
+		if (typeof id !== "number" || typeof name !== "string") continue;
+		const is = (key: string): boolean => p.get(key) === true;
+		found.push({
+			id,
+			name: cleanTitle(name),
+			drives: is("drives"),
+			mayType: is("may_type"),
+			asks: is("asks"),
+			you: is("you"),
+			same: is("same"),
+		});
+	}
+	return found;
 }
 
 /** Makes the frames that carry input, each small enough. The bytes are cut, not the text: no surrogate pair is split. */

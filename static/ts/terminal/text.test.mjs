@@ -71,6 +71,48 @@ test("what would run at once is asked about", () => {
 	assert.match(t.pasteQuestion("a".repeat(5000), false), /would be cut/);
 });
 
+test("a large paste is asked about even in brackets", () => {
+	assert.equal(t.pasteQuestion("a\r".repeat(1000), true), undefined);
+	assert.equal(t.pasteQuestion("a\r".repeat(20000), true), "That is 39 KiB in 20000 lines.");
+});
+
+test("programs write the clipboard within bounds and never read it", () => {
+	const b64 = (s) => Buffer.from(s).toString("base64");
+	assert.deepEqual(t.clipboardRequest(`c;${b64("hi ☃")}`), { text: "hi ☃" });
+	assert.deepEqual(t.clipboardRequest(`;${b64("hi")}`), { text: "hi" });
+	for (const data of ["c;?", ";?", "p;?", "cp0;?"])
+		assert.deepEqual(t.clipboardRequest(data), { refused: "read" }, data);
+	for (const data of ["", "c", "x;aGk=", "c;%%%", "c;", `c;${Buffer.from([0xff, 0xfe]).toString("base64")}`])
+		assert.deepEqual(t.clipboardRequest(data), { refused: "malformed" }, data);
+	assert.deepEqual(t.clipboardRequest(`c;${b64("x".repeat(t.maxClipboard))}`), { text: "x".repeat(t.maxClipboard) });
+	assert.deepEqual(t.clipboardRequest(`c;${b64("x".repeat(t.maxClipboard + 1))}`), { refused: "size" });
+	assert.deepEqual(t.clipboardRequest(`c;${"A".repeat(9 << 20)}`), { refused: "size" });
+	assert.equal(t.excerpt("curl x|sh\n\u001b[A\u202e"), "curl x|sh↵␣[A␣");
+	assert.equal(t.excerpt("x".repeat(1e6)), `${"x".repeat(60)}…`);
+});
+
+test("people are read within bounds, their names made harmless", () => {
+	const f = p.decodeText(
+		JSON.stringify({
+			type: "people",
+			people: [
+				{ id: 1, name: "a\u0007b\u202e", drives: true, may_type: true, asks: false, you: true, same: false },
+				{ id: 2, name: "eve", asks: true },
+				{ id: "3", name: "no number" },
+				7,
+				null,
+			],
+		}),
+	);
+	assert.equal(f.kind, "people");
+	assert.deepEqual(f.people, [
+		{ id: 1, name: "a b", drives: true, mayType: true, asks: false, you: true, same: false },
+		{ id: 2, name: "eve", drives: false, mayType: false, asks: true, you: false, same: false },
+	]);
+	assert.deepEqual(p.decodeText('{"type":"people","people":"x"}'), { kind: "people", people: [] });
+	assert.deepEqual(p.decodeText('{"type":"pong","id":3,"input":9}'), { kind: "pong", id: 3, input: 9 });
+});
+
 test("only web addresses open", () => {
 	for (const bad of ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "x", "vbscript:x", " "])
 		assert.equal(t.safeLink(bad), undefined, bad);
@@ -107,6 +149,7 @@ test("frames are read, unknown ones ignored", () => {
 			cols: 80,
 			rows: 24,
 			driver: "ann",
+			next: 5,
 		},
 	);
 	assert.deepEqual(p.decodeText('{"type":"size","cols":"x"}'), { kind: "size", cols: 0, rows: 0 });

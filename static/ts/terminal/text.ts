@@ -34,8 +34,11 @@ export function pasteBytes(clean: string, bracketed: boolean): Uint8Array {
 
 /** Says what a person should know before a paste is sent; undefined when there is nothing to ask. */
 export function pasteQuestion(clean: string, bracketed: boolean): string | undefined {
-	if (bracketed) return undefined;
 	const lines = clean.replace(/\r$/, "").split("\r");
+	if (bracketed) {
+		const size = new TextEncoder().encode(clean).length;
+		return size < largePaste ? undefined : `That is ${Math.round(size / 1024)} KiB in ${lines.length} lines.`;
+	}
 	const long = lines.some((line) => new TextEncoder().encode(line).length > maxLine);
 	const cut = `A line is longer than ${maxLine} bytes and would be cut.`;
 	if (lines.length > 1 || clean.endsWith("\r")) {
@@ -43,6 +46,46 @@ export function pasteQuestion(clean: string, bracketed: boolean): string | undef
 		return `${n === 1 ? "One line runs" : `${n} lines run`} as soon as pasted.${long ? ` ${cut}` : ""}`;
 	}
 	return long ? cut : undefined;
+}
+
+/** A paste from here on is asked about even where it does not run by itself. */
+const largePaste = 32 << 10;
+
+/** What a program may put on the clipboard, in characters. */
+export const maxClipboard = 100_000;
+
+export type ClipboardRequest = { text: string } | { refused: "read" | "size" | "malformed" };
+
+/**
+ * Reads what an OSC 52 sequence asks for: "SELECTION;BASE64". Reading the clipboard is refused always. An empty selection
+ * means the clipboard, and so does any other: a browser has only one.
+ */
+export function clipboardRequest(data: string): ClipboardRequest {
+	const at = data.indexOf(";");
+	if (at < 0 || !/^[cpqs0-7]*$/.test(data.slice(0, at))) return { refused: "malformed" };
+	const payload = data.slice(at + 1);
+	if (payload === "?") return { refused: "read" };
+	if (payload.length > maxClipboard * 4) return { refused: "size" };
+	try {
+		const bytes = Uint8Array.from(atob(payload), (c) => c.charCodeAt(0));
+		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+		if (text === "") return { refused: "malformed" };
+		return text.length > maxClipboard ? { refused: "size" } : { text };
+	} catch {
+		return { refused: "malformed" };
+	}
+}
+
+/** One line that shows what a text begins with, controls and line ends made visible. */
+export function excerpt(text: string, most = 60): string {
+	const chars = [...text.slice(0, 4 * most)];
+	const shown = chars
+		.slice(0, most)
+		.join("")
+		.replace(/\r\n|\r|\n/g, "↵")
+		.replace(controls, "␣")
+		.replace(directions, "␣");
+	return chars.length > most || text.length > 4 * most ? `${shown}…` : shown;
 }
 
 /** Makes controls visible, for showing a paste before it is sent. */

@@ -1,0 +1,5 @@
+//go:build !soak
+
+package audit_test
+
+const kills = 3
