@@ -71,7 +71,8 @@ func (s *Screen) csi(raw []byte) {
 	between := string(body[cut:])
 	p, ok := parseParams(body[:cut])
 	switch {
-	case !ok:
+	case !ok: // not even one that is unknown: the browser goes on as if nothing had come
+		s.join = s.before
 	case prefix == '?' && between == "":
 		s.privateCSI(final, &p)
 	case prefix != 0:

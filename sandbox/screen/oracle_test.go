@@ -157,7 +157,8 @@ func program(rnd *rand.Rand, n, cols, rows int, wraps, sets bool) []byte {
 		case 11:
 			fmt.Fprintf(&out, "\x1b[%s;%s%s", number(), number(), pick("H", "H", "f", "r"))
 		case 12, 13:
-			out.WriteString("\x1b[" + pick("", "?") + pick("", "0", "1", "2") + pick("J", "K", "K", "K"))
+			// Not 1J: in the last row at the right edge the browser's terminal stumbles over its own feet.
+			out.WriteString("\x1b[" + pick("", "?") + pick("J", "0J", "2J", "K", "0K", "1K", "2K", "1K"))
 		case 14:
 			out.WriteString("\x1b[" + number() + pick("L", "M", "@", "P", "X", "S", "T", "b", " @", " A", "'}", "'~"))
 		case 15, 16:
