@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -243,7 +244,7 @@ func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
 	silent := func(string) error { return ctx.Err() }
 	spec.Network, err = m.attach(ctx, Record{ID: b.id, Network: NetworkPolicy{Mode: NetworkNone}}, silent)
 	if err == nil {
-		err = m.o.Runtime.Create(ctx, spec, silent)
+		err = cmp.Or(m.o.Runtime.Create(ctx, spec, silent), spec.Network.Wait())
 	}
 	if err == nil {
 		_, err = b.client.Hello(ctx)

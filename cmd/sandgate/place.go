@@ -242,7 +242,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		},
 	}
 	wo := workspace.Options{
-		Store: ps.store, Deadlines: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
+		Store: ps.store, Deadlines: ps.store, Audit: ps.audit, Gate: approval.NewGate(ps.store), Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
 		Hook: p.hook, Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes, Snapshots: p.bounds.snapshots(),
 	}
 	if ps.jail != nil {

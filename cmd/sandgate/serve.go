@@ -262,6 +262,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	all.Go(func() { ps.manager.KeepPool(ctx) })
 	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
 	all.Go(func() { ps.service.SweepSnapshots(ctx) })
+	all.Go(func() { ps.service.SweepApprovals(ctx) })
 	all.Go(func() { ps.service.SampleMetrics(ctx) })
 	all.Go(func() { ps.audit.Tend(ctx) })
 	all.Go(func() { ps.hook.Run(ctx) })

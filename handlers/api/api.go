@@ -108,6 +108,7 @@ type Service interface {
 	Commands
 	Files
 	Terminals
+	Approvals
 	Record
 }
 

@@ -151,6 +151,9 @@ func (s *server) permit(r route) echo.HandlerFunc {
 			return s.refuseCaller(c, err)
 		}
 		defer leave()
+		if asksFor[r.action] && r.method != http.MethodGet {
+			return asking(r.run)(c)
+		}
 		return r.run(c)
 	}
 }

@@ -70,6 +70,13 @@ var (
 	}, conditional...)
 )
 
+// asksHeaders are those of calls that may have to be approved.
+var asksHeaders = []param{
+	{name: approvalHeader, about: "Of a request that was made before for the same call.", schema: huma.Schema{Type: "string", Pattern: `^(ap[a-z0-9]{20})?$`}},
+	{name: reasonHeader, about: "Why, for who decides about it.", schema: huma.Schema{Type: "string", MaxLength: length(maxReason)}},
+	{name: "Prefer", about: "wait=SECONDS, at most 100, which is the default; respond-async: a 202 at once where an approval is needed.", schema: huma.Schema{Type: "string"}},
+}
+
 func with(more []param, first ...param) []param {
 	return append(append([]param(nil), more...), first...)
 }
@@ -271,6 +278,37 @@ var operations = map[string]operation{
 		answers: []reply{{status: http.StatusSwitchingProtocols, about: "The websocket is open."}},
 	},
 
+	"GET /v1/approvals": {
+		tag: "approvals", summary: "List requests for approval", about: "Pending ones oldest first, others newest first.",
+		query: []param{
+			{name: "status", schema: oneOf("pending", "approved", "denied", "expired", "cancelled", "used", "void")},
+			{name: "sandbox_id", schema: huma.Schema{Type: "string", Pattern: `^(sb[a-z0-9]{20})?$`}},
+			{name: "limit", schema: whole(1, 200, 50)},
+			{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", Pattern: `^(ap[a-z0-9]{20})?$`}},
+		},
+		answers: ok[approvalsBody]("A page of them."), refusals: []int{422},
+	},
+	"GET /v1/approvals/:approval": {tag: "approvals", summary: "Read a request for approval", answers: ok[approvalRecordBody]("The request.")},
+	"GET /v1/approvals/:approval/contents/:name": {
+		tag: "approvals", summary: "Read a content of a request", about: "What would be written, what it replaces, standard input, a script. Secrets of the sandbox are masked.",
+		answers: []reply{{status: http.StatusOK, about: "The bytes.", media: octets, headers: []string{"Content-Disposition"}}},
+	},
+	"POST /v1/approvals/:approval/approve": {
+		tag: "approvals", summary: "Approve a request", about: "Exactly what the digest stands for, for one time. Never one's own, and by key only where the key belongs to a person.",
+		body: of[approveRequest](), answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409},
+	},
+	"POST /v1/approvals/:approval/deny": {
+		tag: "approvals", summary: "Deny a request", body: of[denyRequest](), answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409},
+	},
+	"POST /v1/approvals/:approval/cancel": {tag: "approvals", summary: "Take one's own request back", answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409}},
+	"GET /v1/policy":                      {tag: "approvals", summary: "Read the workspace's policy", answers: ok[policyBody]("The policy.")},
+	"PUT /v1/policy": {
+		tag: "approvals", summary: "Replace the workspace's policy", about: "What is absent is allow. Requests that wait become void where what holds for them changes.",
+		body: of[approvalRequest](), answers: ok[policyBody]("The policy."),
+	},
+	"GET /v1/admin/system-keys/:key/policy": {tag: "approvals", summary: "Read a key's policy", answers: ok[policyBody]("The policy.")},
+	"PUT /v1/admin/system-keys/:key/policy": {tag: "approvals", summary: "Replace a key's policy", about: "The strictest of workspace, key and sandbox counts.", body: of[approvalRequest](), answers: ok[policyBody]("The policy.")},
+
 	"GET /v1/admin/groups":                  {tag: "admin", summary: "List workspaces", about: "The one that the key is of.", answers: ok[[]groupBody]("A bare array.")},
 	"POST /v1/admin/groups":                 {tag: "admin", summary: "Create a workspace", about: "Refused to every key: a person who administers the installation makes workspaces.", body: of[groupRequest](), answers: ok[groupBody]("The workspace.")},
 	"DELETE /v1/admin/groups/:group":        {tag: "admin", summary: "Delete a workspace", about: "Refused to every key.", answers: ok[doneBody]("It is gone.")},
@@ -290,6 +328,8 @@ var pathParams = map[string]param{
 	"cmd":      {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
 	"pty":      {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
 	"snapshot": {about: "Of a snapshot.", schema: huma.Schema{Type: "string", Pattern: "^snap[a-z0-9]{20}$"}},
+	"approval": {about: "Of a request for approval.", schema: huma.Schema{Type: "string", Pattern: "^ap[a-z0-9]{20}$"}},
+	"name":     {about: "Of a content.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
 	"group":    {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
 	"key":      {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
 	"role":     {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},

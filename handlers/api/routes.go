@@ -28,6 +28,9 @@ var (
 	members = []auth.Permission{auth.MembersManage}
 	bounds  = []auth.Permission{auth.SandboxesRead, auth.SandboxesManage, auth.MembersManage}
 	keys    = []auth.Permission{auth.KeysManage}
+	asked   = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage}
+	decide  = []auth.Permission{auth.ApprovalsDecide}
+	ruling  = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage, auth.MembersManage}
 	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
@@ -95,6 +98,17 @@ func (s *server) routes() []route {
 		{http.MethodPost, pty + "/ticket", "terminal.ticket", read, false, s.terminalTicket},
 		// Who may not look on is told by the service, with a close code.
 		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
+
+		{http.MethodGet, "/v1/approvals", "approval.list", asked, false, s.listApprovals},
+		{http.MethodGet, "/v1/approvals/:approval", "approval.read", asked, false, s.getApproval},
+		{http.MethodGet, "/v1/approvals/:approval/contents/:name", "approval.read", asked, false, s.approvalContent},
+		{http.MethodPost, "/v1/approvals/:approval/approve", "approval.approve", decide, false, s.approve},
+		{http.MethodPost, "/v1/approvals/:approval/deny", "approval.deny", decide, false, s.deny},
+		{http.MethodPost, "/v1/approvals/:approval/cancel", "approval.cancel", run, false, s.cancelApproval},
+		{http.MethodGet, "/v1/policy", "policy.read", ruling, false, s.getPolicy},
+		{http.MethodPut, "/v1/policy", "policy.set", members, false, s.putPolicy},
+		{http.MethodGet, "/v1/admin/system-keys/:key/policy", "policy.read", keys, false, s.getKeyPolicy},
+		{http.MethodPut, "/v1/admin/system-keys/:key/policy", "policy.set", keys, false, s.putKeyPolicy},
 
 		{http.MethodGet, "/v1/admin/groups", "workspace.list", house, false, s.groups},
 		{http.MethodPost, "/v1/admin/groups", "workspace.create", members, false, s.createGroup},

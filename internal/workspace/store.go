@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/sandbox"
 )
 
@@ -21,6 +22,8 @@ type Store interface {
 	Descriptions
 	Sealed
 	Bounds
+	approval.Store
+	approval.Policies
 }
 
 // Users keeps accounts.

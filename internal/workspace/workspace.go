@@ -23,8 +23,11 @@ type Service struct {
 	people  people
 	meters  meters
 	denials denials
+	trials  trials
+	tries   tries
 	vault   vault
 	idle    idleState
+	desk    desk
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images

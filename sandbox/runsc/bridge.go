@@ -42,6 +42,11 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if st.Sentry.stopped() || st.Gofer.stopped() {
 		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
 	}
+	if !bulk {
+		if b := r.bridges.take(id); b != nil {
+			return b, nil
+		}
+	}
 	if err := r.mendState(id, st.Sentry); err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
@@ -69,6 +74,24 @@ type bridge struct {
 	reaped  chan struct{}
 }
 
+// bridgePipes makes both pipes of a bridge.
+func bridgePipes() (inR, inW, outR, outW *os.File, err error) {
+	if inR, inW, err = os.Pipe(); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if outR, outW, err = os.Pipe(); err != nil {
+		_, _ = inR.Close(), inW.Close()
+		return nil, nil, nil, nil, err
+	}
+	for _, f := range []*os.File{inW, outR} {
+		if c, err := f.SyscallConn(); err == nil {
+			// More than the default where the system grants it; Fd() would make the pipe block a thread.
+			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
+		}
+	}
+	return inR, inW, outR, outW, nil
+}
+
 // startBridge calls ended once, when the exec client has ended or could not be started.
 func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string, ended func()) (_ *bridge, err error) {
 	defer func() {
@@ -79,20 +102,9 @@ func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	inR, inW, err := os.Pipe()
+	inR, inW, outR, outW, err := bridgePipes()
 	if err != nil {
 		return nil, err
-	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		_, _ = inR.Close(), inW.Close()
-		return nil, err
-	}
-	for _, f := range []*os.File{inW, outR} {
-		if c, err := f.SyscallConn(); err == nil {
-			// More than the default where the system grants it; Fd() would make the pipe block a thread.
-			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
-		}
 	}
 	b := &bridge{in: inW, out: outR, stderr: &head{}, reaped: make(chan struct{})}
 	var started func()

@@ -131,6 +131,9 @@ func (r *Runtime) runRestore(ctx context.Context, spec sandbox.Spec, m manifest)
 	if err := savedConfig(r.whole(m.Save), &saved); err != nil {
 		return err
 	}
+	if err := spec.Network.Wait(); err != nil { // it begins to run at once
+		return err
+	}
 	flags := r.sandboxFlags(spec)
 	if len(saved.Annotations) > 0 {
 		// It began on files alone, of a place that it does not need any more: else runsc wants the same annotation again.

@@ -136,7 +136,10 @@ func New(o Options) (*Runtime, error) {
 func (r *Runtime) Agent() string { return r.agent }
 
 // Close frees what the Runtime itself holds. Sandboxes live on.
-func (r *Runtime) Close() error { return errors.Join(r.watch.close(), r.spare.Close()) }
+func (r *Runtime) Close() error {
+	r.bridges.dropAll()
+	return errors.Join(r.watch.close(), r.spare.Close())
+}
 
 // keepAgent notes that the copy of the agent is used, and puts it back if another installation with the same cache took it
 // for an old one.
