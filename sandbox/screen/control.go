@@ -167,6 +167,7 @@ func (s *Screen) align() {
 	a.under, a.link, a.style = 0, 0, 0
 	for y := s.on.y; y < s.rows; y++ {
 		l := s.on.line(y)
+		l.touch(s.cols)
 		for x := range l.cells {
 			l.cells[x] = cell{r: 'E', a: a, width: 1}
 		}

@@ -52,25 +52,36 @@ func (c *cell) empty() bool { return c.r == 0 }
 type line struct {
 	cells   []cell
 	wrapped bool // goes on from the row above
+	touched int  // cells from here on are as in an empty row: most rows are short
 }
 
 func newLine(cols int, a attr) line {
-	l := line{cells: make([]cell, cols)}
+	l := line{cells: make([]cell, cols), touched: cols}
 	l.wipe(a)
 	return l
 }
 
 func (l *line) wipe(a attr) {
-	c := blank(a)
-	for i := range l.cells {
+	c, to := blank(a), len(l.cells)
+	if a == (attr{}) {
+		to = min(l.touched, to)
+		l.touched = 0
+	} else {
+		l.touched = to
+	}
+	for i := range l.cells[:to] {
 		l.cells[i] = c
 	}
 	l.wrapped = false
 }
 
+// touch notes that cells in front of x are about to change.
+func (l *line) touch(x int) { l.touched = max(l.touched, x) }
+
 // halve clears the first half of a wide character whose second half is at x.
 func (l *line) halve(x int, a attr) {
 	if x > 0 && x <= len(l.cells) && l.cells[x-1].width == 2 {
+		l.touch(x)
 		l.cells[x-1] = blank(a)
 	}
 }
@@ -78,6 +89,7 @@ func (l *line) halve(x int, a attr) {
 // mend clears the second half at x of a wide character whose first half is gone.
 func (l *line) mend(x int, a attr) {
 	if x < len(l.cells) && l.cells[x].width == 0 && l.cells[x].empty() {
+		l.touch(x + 1)
 		l.cells[x] = blank(a)
 	}
 }
@@ -85,6 +97,7 @@ func (l *line) mend(x int, a attr) {
 // insert moves what is at x and behind it n places to the right.
 func (l *line) insert(x, n int, a attr) {
 	x %= len(l.cells)
+	l.touch(len(l.cells))
 	l.halve(x, a)
 	n = min(n, len(l.cells)-x)
 	copy(l.cells[x+n:], l.cells[x:])
@@ -99,6 +112,7 @@ func (l *line) insert(x, n int, a attr) {
 // remove takes n places at x away; what is behind them moves up.
 func (l *line) remove(x, n int, a attr) {
 	x %= len(l.cells)
+	l.touch(len(l.cells))
 	n = min(n, len(l.cells)-x)
 	copy(l.cells[x:], l.cells[x+n:])
 	for i := len(l.cells) - n; i < len(l.cells); i++ {
@@ -111,6 +125,9 @@ func (l *line) remove(x, n int, a attr) {
 // erase clears [from, to); spare leaves what is protected.
 func (l *line) erase(from, to int, a attr, spare bool) {
 	to = min(to, len(l.cells))
+	if a != (attr{}) {
+		l.touch(min(to+1, len(l.cells)))
+	}
 	if from > 0 && from <= len(l.cells) && l.cells[from-1].width == 2 && !(spare && l.cells[from-1].a.flags&protected != 0) {
 		l.cells[from-1] = blank(a)
 	}
@@ -126,7 +143,7 @@ func (l *line) erase(from, to int, a attr, spare bool) {
 
 // used is how many cells, from the left, hold anything that is seen.
 func (l *line) used() int {
-	for i := len(l.cells); i > 0; i-- {
+	for i := min(l.touched, len(l.cells)); i > 0; i-- {
 		if c := &l.cells[i-1]; !c.empty() || c.a != (attr{}) || c.width != 1 {
 			return i
 		}
@@ -141,12 +158,14 @@ func (l *line) resize(cols int) {
 		if last := &l.cells[cols-1]; last.width == 2 {
 			*last = blank(attr{})
 		}
+		l.touched = cols
 		return
 	}
 	l.cells = append(make([]cell, 0, cols), l.cells...)
 	for len(l.cells) < cols {
 		l.cells = append(l.cells, blank(attr{}))
 	}
+	l.touched = cols
 }
 
 // saved is what ESC 7 keeps. Its row counts from the first line ever, so that it moves with the text.

@@ -89,6 +89,7 @@ func (s *Screen) ascii(p []byte) int {
 	}
 	if n > 0 {
 		b.x += n
+		l.touch(b.x)
 		s.join = makeJoin(0, 1)
 		l.mend(b.x, s.pen)
 	}
@@ -126,6 +127,7 @@ func (s *Screen) print(r rune) {
 		}
 	}
 	l := b.line(b.y)
+	l.touch(min(b.x+2, s.cols))
 	if joined && b.x > 0 {
 		at := b.x - 1
 		if l.cells[at].width == 0 {
@@ -155,6 +157,7 @@ func (s *Screen) print(r rune) {
 func (s *Screen) wrap(old int) {
 	b := s.on
 	from := b.x - old
+	b.line(b.y).touch(s.cols)
 	kept := append([]cell(nil), b.line(b.y).cells[from:b.x]...)
 	for i := from; i < s.cols; i++ {
 		b.line(b.y).cells[i] = blank(s.pen)
@@ -166,6 +169,7 @@ func (s *Screen) wrap(old int) {
 		b.y = min(b.y+1, s.rows-1)
 		b.line(b.y).wrapped = true
 	}
+	b.line(b.y).touch(old)
 	copy(b.line(b.y).cells, kept)
 }
 

@@ -133,6 +133,7 @@ func relaid(rows []line, old, cols int) []line {
 			n--
 		}
 		l := newLine(cols, attr{})
+		l.touch(n)
 		copy(l.cells, cells[:n])
 		l.wrapped = !first || rows[0].wrapped
 		out, cells = append(out, l), cells[n:]

@@ -16,6 +16,16 @@ const (
 // it is not small.
 const maxSeq = 4096
 
+// single holds every byte, so that a token of one needs no memory of its own.
+var single = func() (all [256][1]byte) {
+	for i := range all {
+		all[i][0] = byte(i)
+	}
+	return all
+}()
+
+func one(b byte) []byte { return single[b][:] }
+
 type scanState uint8
 
 const (
@@ -58,7 +68,7 @@ func (s *scanner) scan(p []byte, emit emitFunc) {
 				s.eightBit(b, emit, i)
 				continue
 			}
-			s.high([]byte{0xc2}, emit, i)
+			s.high(one(0xc2), emit, i)
 		case s.st == inGround && b >= 0x20 && b != 0x7f:
 			// The common case: a run of text in one piece.
 			j := i
@@ -94,10 +104,10 @@ func (s *scanner) step(b byte, emit emitFunc, end int) {
 		return
 	case b == 0x18 || b == 0x1a: // CAN and SUB abandon whatever is open
 		s.st = inGround
-		emit(tokC0, []byte{b}, end)
+		emit(tokC0, one(b), end)
 		return
 	case b >= 0x80:
-		s.high([]byte{b}, emit, end)
+		s.high(one(b), emit, end)
 		return
 	case s.st == inOSC:
 		if b == 0x07 {
@@ -109,12 +119,12 @@ func (s *scanner) step(b byte, emit emitFunc, end int) {
 	case s.st == inString:
 		return
 	case b < 0x20 || b == 0x7f: // controls act at once, even inside a sequence
-		emit(tokC0, []byte{b}, end)
+		emit(tokC0, one(b), end)
 		return
 	}
 	switch s.st {
 	case inGround:
-		emit(tokText, []byte{b}, end)
+		emit(tokText, one(b), end)
 	case inEsc:
 		s.escape(b, emit, end)
 	case inCSI:
@@ -161,7 +171,7 @@ func (s *scanner) eightBit(b byte, emit emitFunc, end int) {
 		s.dispatch(tokEsc, emit, end)
 	default:
 		s.st = inGround
-		emit(tokC0, []byte{0}, end)
+		emit(tokC0, one(0), end)
 	}
 }
 
