@@ -95,6 +95,7 @@ func (s *server) routes() []route {
 		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
 		{http.MethodGet, pty, "terminal.list", read, false, s.getTerminal},
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
+		{http.MethodPost, pty + "/ticket", "terminal.ticket", read, false, s.terminalTicket},
 		// Who may not look on is told by the service, with a close code.
 		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
 

@@ -31,7 +31,8 @@ var own = map[string][]string{
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/effect", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest", "sandbox/effect"},
-	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
+	"sandbox/screen":      {}, // bytes in, bytes out
+	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent", "sandbox/screen"},
 
 	"sandbox/term/recording": {"internal/fault"}, // files and their format; knows no terminal
 
