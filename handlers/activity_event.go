@@ -96,8 +96,8 @@ func (s *Server) activityEvent(v *visit) error {
 
 func printedWords(o audit.Output) string {
 	words := "All of it"
-	if o.Cut {
-		words = fmt.Sprintf("The first %s of %s", size(int64(len(o.Stdout)+len(o.Stderr))), size(o.StdoutTotal+o.StderrTotal))
+	if kept := int64(len(o.Stdout) + len(o.Stderr)); o.Cut {
+		words = fmt.Sprintf("The first %s of %s or more", size(kept), size(max(kept, o.StdoutTotal+o.StderrTotal)))
 	}
 	return words + ", as text; secrets of the sandbox are hidden."
 }

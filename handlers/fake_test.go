@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
@@ -35,6 +36,8 @@ type fake struct {
 	members   []auth.Member
 	invited   []workspace.Invitation
 	keys      []auth.Key
+	policy    approval.Policy
+	approvals []workspace.Approval
 	events    []audit.Event
 	printed   *audit.Output
 	record    workspace.RecordState

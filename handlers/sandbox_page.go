@@ -115,6 +115,7 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 		{Name: "User", Value: display(b.User)},
 		{Name: "Starts in", Value: display(b.Cwd)},
 	}
+	side.Asks = policyWords(b.Approval)
 	if b.Persistent {
 		side.Details = append(side.Details, views.Detail{Name: "When idle", Value: "kept"})
 	}

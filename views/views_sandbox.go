@@ -40,7 +40,8 @@ type SandboxHead struct {
 type SandboxSide struct {
 	Life    []string // sentences: since when it is unused, why it lives, what happens when
 	Meters  []Meter
-	Change  string // where limits are changed, "" for who may not
+	Change  string   // where limits are changed, "" for who may not
+	Asks    []string // what it asks approval for
 	Details []Detail
 }
 
@@ -185,6 +186,7 @@ type KeyRow struct {
 	Expires     ui.When
 	Used        ui.When
 	Ended       string // "revoked", "expired" or ""
+	Policy      string // where what is asked of it is set; "" for who may not
 	Revoke      string
 }
 

@@ -25,6 +25,7 @@ import (
 	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/runsc"
 	"sandgate/sandbox/term"
+	"sandgate/sandbox/term/recording"
 )
 
 // place are the flags that say where things are on this host; server-side commands share them.
@@ -260,6 +261,10 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		return err
 	})
 	wo.Sandboxes, wo.Terminals = ps.manager, ps.hub
+	if wo.Recordings, err = recording.Open(filepath.Join(ps.dir.path, "recordings")); err != nil {
+		ps.close()
+		return nil, err
+	}
 	if ps.service, err = workspace.New(wo); err != nil {
 		ps.close()
 		return nil, err

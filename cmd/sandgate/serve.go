@@ -115,6 +115,9 @@ func (c *serveCmd) Run(e *env) error {
 	if err := ps.manager.Reconcile(e.ctx); err != nil {
 		logger.Error("reconcile", "cause", err.Error()) // the rest is served; the next round tries again
 	}
+	if err := ps.service.ResumeRecordings(e.ctx); err != nil {
+		return err
+	}
 	life, stop := context.WithCancel(e.ctx)
 	defer stop()
 	background := c.background(life, ps, logger)
@@ -258,6 +261,7 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	all.Go(func() { ps.manager.KeepPool(ctx) })
 	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
 	all.Go(func() { ps.service.SweepSnapshots(ctx) })
+	all.Go(func() { ps.service.SweepRecordings(ctx) })
 	all.Go(func() { ps.service.SweepApprovals(ctx) })
 	all.Go(func() { ps.service.SampleMetrics(ctx) })
 	all.Go(func() { ps.audit.Tend(ctx) })

@@ -98,6 +98,8 @@ type Store interface {
 	// Approval gives one, whose ever it is: fault.NotFound.
 	Approval(ctx context.Context, id string) (Record, error)
 	ApprovalContent(ctx context.Context, id, name string) ([]byte, error)
+	// PutApprovalEffect keeps beside a request, sealed, what its command did in a copy, in place of an earlier one.
+	PutApprovalEffect(ctx context.Context, id string, sealed []byte) error
 	Approvals(ctx context.Context, f Filter) ([]Record, error)
 	// DecideApproval says yes or no to a pending one, if its digest is that and it has not expired.
 	DecideApproval(ctx context.Context, id, digest string, to Status, d Decision, useBy time.Time) (bool, error)

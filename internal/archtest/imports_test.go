@@ -33,25 +33,27 @@ var own = map[string][]string{
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest", "sandbox/effect"},
 	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
 
+	"sandbox/term/recording": {"internal/fault"}, // files and their format; knows no terminal
+
 	"internal/seal":     {},
 	"internal/webhook":  {"sandbox/netjail/prefix"}, // a table: which addresses are not public
 	"internal/approval": {"auth", "internal/fault"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal", "internal/webhook",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "sandbox/term/recording",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
-	"internal/store": {"auth", "internal/approval", "internal/audit", "internal/fault", "sandbox"},
+	"internal/store": {"auth", "internal/approval", "internal/audit", "internal/fault", "sandbox", "sandbox/term/recording"},
 
 	"internal/webhost": {},
 	"internal/wsconn":  {"internal/fault", "internal/webhost"},
 
 	// Handlers see values of sandbox (ids, records, frames), never what acts on one: see TestHandlersActThroughTheService.
 	"handlers": {
-		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",

@@ -74,6 +74,17 @@ func (s *Store) ApprovalContent(ctx context.Context, id, name string) (sealed []
 	return sealed, one(err, "read content of approval "+id, "Content")
 }
 
+// PutApprovalEffect keeps what a command did in a copy; contents that were asked for never change.
+func (s *Store) PutApprovalEffect(ctx context.Context, id string, sealed []byte) error {
+	return s.write(ctx, "keep effect of approval "+id, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM approval_contents WHERE approval_id = ? AND name = 'effect'`, id); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO approval_contents (approval_id, name, sealed) VALUES (?, 'effect', ?)`, id, sealed)
+		return err
+	})
+}
+
 // Approvals gives a page: newest first, of pending ones the oldest.
 func (s *Store) Approvals(ctx context.Context, f approval.Filter) ([]approval.Record, error) {
 	query, args := `SELECT `+approvalColumns+` FROM approvals WHERE workspace_id = ?`, []any{f.WorkspaceID}

@@ -25,7 +25,7 @@ const outcomeJoin = ` FROM audit_events b LEFT JOIN audit_events o ON b.outcome 
 
 func scanWhole(scan func(...any) error) (audit.Event, error) {
 	var end int64
-	var ended = new(sql.NullInt64)
+	ended := new(sql.NullInt64)
 	r, err := scanRow(scan, &end, ended)
 	e := r.Event
 	switch {

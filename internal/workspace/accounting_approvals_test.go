@@ -70,6 +70,22 @@ var approvalAccounts = map[string]account{
 		_, err := w.DenyRequest(ctx, a, id, "no")
 		return err
 	})},
+	"TryRequest": {kind: change, needs: decideNeeds, prepare: pending(false), call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+		_, err := w.TryRequest(ctx, a, id)
+		return err
+	})},
+	"DenyAndStop": {kind: change, needs: decideNeeds, prepare: pending(false), call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
+		_, err := w.DenyAndStop(ctx, a, id, "no more")
+		return err
+	})},
+	"ApprovalHistory": {kind: read, needs: askedNeeds, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.ApprovalHistory(ctx, a, workspace.Approval{})
+		return err
+	}},
+	"SameRequests": {kind: read, needs: askedNeeds, call: func(ctx context.Context, w *world, a auth.Actor, _ any) error {
+		_, err := w.SameRequests(ctx, a, workspace.Approval{})
+		return err
+	}},
 	"CancelRequest": {kind: change, needs: runNeeds, prepare: pending(true), call: onBox(func(ctx context.Context, w *world, a auth.Actor, id string) error {
 		_, err := w.CancelRequest(ctx, a, id)
 		return err

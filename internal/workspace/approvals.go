@@ -18,10 +18,13 @@ import (
 type Approval struct {
 	approval.Record
 	Request approval.Request
-	Mine    bool   // the actor asked, or may end it as its asker
-	WhyNot  string // why the actor cannot decide about it; "": they can
-	Waiting bool   // a call waits for it, and goes on at once when it is approved
-	Diff    string // of a write of text over text, unified; "": none
+	Mine    bool    // the actor asked, or may end it as its asker
+	WhyNot  string  // why the actor cannot decide about it; "": they can
+	Waiting bool    // a call waits for it, and goes on at once when it is approved
+	Diff    string  // of a write of text over text, unified; "": none
+	Effect  *Effect // what the command did in a copy; nil: it was not tried
+	Trying  bool    // it is being tried
+	Tryable bool
 }
 
 // ApprovalFilter chooses requests; zero values do not filter.
@@ -74,7 +77,11 @@ func (s *Service) Approval(ctx context.Context, a auth.Actor, id string) (Approv
 	if err != nil {
 		return Approval{}, err
 	}
-	return s.shownApproval(ctx, a, rec)
+	v, err := s.shownApproval(ctx, a, rec)
+	if err == nil && v.Tryable {
+		v.Effect, err = s.effectOf(ctx, rec)
+	}
+	return v, err
 }
 
 // ApprovalContent gives a content of a request by its blob's name, with secrets masked where masked says so: what is shown,
@@ -141,6 +148,7 @@ func (s *Service) shownApproval(ctx context.Context, a auth.Actor, rec approval.
 	rec.Sealed = nil
 	v := Approval{Record: rec, Request: *r, Mine: rec.UserID == a.UserID && rec.KeyID == a.KeyID, Waiting: !s.desk.alone(rec.ID)}
 	v.WhyNot = whyNot(a, rec)
+	v.Tryable, v.Trying = tryable(r), s.tries.under(rec.ID)
 	return v, nil
 }
 

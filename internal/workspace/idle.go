@@ -198,6 +198,7 @@ func (s *Service) await(r sandbox.Record, client *agent.Client, cmd string, done
 		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 			exit, err := client.Await(ctx, cmd)
 			if err == nil {
+				s.noteEnd(r, client, cmd, exit)
 				s.events.send(r.WorkspaceID, Event{
 					Type: EventCommandExit, At: s.o.Now(), SandboxID: string(r.ID), Target: cmd, Outcome: outcomeOf(exit), Detail: exitWords(exit),
 				})

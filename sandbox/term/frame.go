@@ -69,6 +69,12 @@ type (
 	}
 )
 
+// recordingMessage tells that a recording began or ended.
+type recordingMessage struct {
+	Type string `json:"type"`
+	On   bool   `json:"on"`
+}
+
 // clientMessage is every JSON message of a viewer; absent numbers stay nil.
 type clientMessage struct {
 	Type   string `json:"type"`

@@ -60,6 +60,9 @@ func (w *viewer) hello() []byte {
 	w.cursor, w.acked = at, at
 	size, seq := s.sizeAt(at)
 	w.sizeSeq = seq
+	if s.rec != nil {
+		w.say(recordingMessage{"recording", true})
+	}
 	return encode(helloMessage{"hello", w.role(), size.Cols, size.Rows, s.ring.oldest(), s.ring.next, s.driverName()})
 }
 

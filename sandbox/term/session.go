@@ -44,8 +44,9 @@ type session struct {
 	ended   *CloseError
 	viewers []*viewer // in the order they came
 	driver  *viewer
-	seat    *seat // of a driver whose connection broke; nil once somebody drives on purpose
-	seats   int   // how many viewers there ever were
+	rec     *recorder // nil: not recorded
+	seat    *seat     // of a driver whose connection broke; nil once somebody drives on purpose
+	seats   int       // how many viewers there ever were
 	linger  *time.Timer
 	settled bool
 	asleep  bool      // viewers were told that the sandbox is suspended
@@ -68,6 +69,9 @@ type piece struct {
 	from *viewer
 	p    []byte
 }
+
+// unused reports whether nobody looks and nothing records. Called with mu held.
+func (s *session) unused() bool { return len(s.viewers) == 0 && s.rec == nil }
 
 func newSession(h *Hub, k key) *session {
 	s := &session{
@@ -285,6 +289,9 @@ func (s *session) take(ev agent.PTYEvent) {
 	for _, w := range s.viewers {
 		w.poke()
 	}
+	if s.rec != nil {
+		s.rec.poke()
+	}
 }
 
 func (s *session) settle() {
@@ -325,8 +332,10 @@ func (s *session) waitForDriver() {
 		s.mu.Lock()
 		d := s.driver
 		behind := d != nil && d.greeted && !d.stalled && time.Now().After(d.skipTill) && s.ring.next-d.cursor > maxLag
+		rec := s.rec
+		far := rec.far()
 		s.mu.Unlock()
-		if !behind {
+		if !behind && !far {
 			return
 		}
 		select {
@@ -335,7 +344,12 @@ func (s *session) waitForDriver() {
 			return
 		case <-time.After(s.hub.times.driverStop):
 			s.mu.Lock()
-			d.stalled = true
+			if behind {
+				d.stalled = true
+			}
+			if far {
+				rec.stalled = true
+			}
 			s.mu.Unlock()
 			return
 		}
