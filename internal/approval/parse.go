@@ -11,7 +11,7 @@ import (
 // script is what a command line is made of.
 type script struct {
 	Commands []simple // those inside of wrappers beside the wrapper
-	Unsure   string     // why it is not certain that these are all; "": they are
+	Unsure   string   // why it is not certain that these are all; "": they are
 }
 
 // simple is one command. Words after the certain ones are as they were written.
