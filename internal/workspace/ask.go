@@ -26,6 +26,12 @@ type asking struct {
 	take func(r *approval.Request) error
 	// changed tells what is not any more as a kept request says; "": nothing. nil: it binds nothing inside.
 	changed func(ctx context.Context, r *approval.Request) (string, error)
+	let     bool // a grant lets it through that was approved before
+	// paths gives what a write touches, resolved inside; below: and what is below those. nil: no paths.
+	paths func(ctx context.Context) ([][]byte, error)
+	below bool
+	// taken is told that the request is claimed, and executed next. nil: nothing more.
+	taken func(r *approval.Request)
 	// granted gives what a used request gives beyond itself. nil: nothing.
 	granted func() approval.Grant
 }
@@ -52,6 +58,18 @@ func (s *Service) pass(ctx context.Context, a auth.Actor, what *approval.Action,
 	if q != nil {
 		what.Image = q.record.Image
 	}
+	if q != nil && q.paths != nil {
+		list, err := s.policies(ctx, a.Workspace.ID, a.KeyID, what.SandboxID)
+		if err != nil {
+			return nil, err
+		}
+		if approval.NeedsPaths(list) { // else nobody has to ask inside
+			if what.Paths, err = q.paths(ctx); err != nil {
+				return nil, err
+			}
+			what.Below = q.below
+		}
+	}
 	err := s.o.Gate.Pass(ctx, a, *what)
 	need, ask := errors.AsType[*approval.Ask](err)
 	call := approval.CallOf(ctx)
@@ -59,9 +77,9 @@ func (s *Service) pass(ctx context.Context, a auth.Actor, what *approval.Action,
 	switch {
 	case err != nil && !ask:
 		return nil, err
-	case !ask && !named:
+	case !ask && !named, q != nil && q.let:
 		return nil, nil
-	case q == nil || s.o.Seal == nil:
+	case q == nil || q.given == nil || s.o.Seal == nil:
 		return nil, fault.New(fault.ApprovalDenied, "This needs an approval, and it cannot be asked for.").With("reason", "policy")
 	case need == nil:
 		need = &approval.Ask{} // the policy has changed since: the request that is named says so
@@ -379,6 +397,9 @@ func (s *Service) claim(ctx context.Context, a auth.Actor, what *approval.Action
 		return nil, s.notApproved(rec)
 	}
 	rec.Status = approval.Used
+	if q.taken != nil {
+		q.taken(r)
+	}
 	what.ApprovalID = rec.ID
 	hold, herr := s.o.Sandboxes.Use(ctx, sandbox.ID(rec.SandboxID), idle.Call)
 	if herr != nil {
