@@ -311,12 +311,15 @@ func TestEveryStepMayFail(t *testing.T) {
 		h.empty(when, base.ID)
 	}
 	for _, p := range passages {
-		for nth, more := 1, true; more; nth++ {
+		for nth, more, what := 1, true, ""; more; nth++ {
 			for _, late := range []bool{false, true} {
+				if late && strings.HasPrefix(what, "step ") {
+					continue // an intent that is noted and not followed is as one that is not noted
+				}
 				p.first()
 				h.records.arm(nth, late)
 				err := p.do()
-				what := h.records.disarm()
+				what = h.records.disarm()
 				if more = what != ""; !more {
 					require.NoError(t, err, "%s without a fault", p.name)
 				}
