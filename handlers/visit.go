@@ -106,6 +106,9 @@ func (v *visit) shell(title, section string) views.Shell {
 	if v.actor.Workspace.Slug != "" {
 		s.Base, s.Rights = v.base(), rightsWords(v.actor)
 	}
+	if s.Base != "" && slices.ContainsFunc(asked, v.actor.May) {
+		s.Asked, s.Waiting = true, v.waiting()
+	}
 	all, err := v.s.o.Service.WorkspacesOf(v.ctx(), v.userID)
 	if err != nil {
 		v.s.log.Warn("list workspaces for the navigation", "request_id", v.requestID(), "cause", err)
@@ -119,6 +122,18 @@ func (v *visit) shell(title, section string) views.Shell {
 		s.Notices = append(s.Notices, m)
 	}
 	return s
+}
+
+// waiting counts requests for approval; what cannot be counted is none: the page matters more.
+func (v *visit) waiting() (n int) {
+	by, err := v.s.o.Service.PendingApprovals(v.ctx(), v.actor)
+	if err != nil {
+		v.s.log.Warn("count requests for the navigation", "request_id", v.requestID(), "cause", err)
+	}
+	for _, of := range by {
+		n += of
+	}
+	return n
 }
 
 // rightsWords tells a person in a few words what they may do here.
@@ -145,6 +160,11 @@ var notices = map[string]ui.Message{
 	"network":   {Tone: ui.Ok, Text: "The network is changed."},
 	"limits":    {Tone: ui.Ok, Text: "The limits are set."},
 	"snapshot":  {Tone: ui.Ok, Text: "The snapshot is taken. The sandbox runs on."},
+	"approved":  {Tone: ui.Ok, Text: "Approved, for one time.", More: "A call that waits goes on at once."},
+	"denied":    {Tone: ui.Ok, Text: "Denied. Whoever asked reads the reason."},
+	"trying":    {Tone: ui.Ok, Text: "It is still being tried.", More: "What it does appears here by itself."},
+	"policy":    {Tone: ui.Ok, Text: "The policy is set. It holds at once."},
+	"cancelled": {Tone: ui.Ok, Text: "Taken back."},
 	"deleted":   {Tone: ui.Ok, Text: "The snapshot is deleted."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},
 }

@@ -223,6 +223,7 @@ type Record struct {
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
+	Incarnation  int64     // counts its starts: another one after each resume
 	Life         Life
 	IdleAt       time.Time // when it ends unless it is used
 	ExpiresAt    time.Time // when it ends in any case; zero: never

@@ -14,6 +14,8 @@ type Shell struct {
 	Workspaces []ui.Link
 	Person     string // e-mail of who is signed in, "" for nobody
 	Rights     string // "can run code"
+	Asked      bool   // sees requests for approval
+	Waiting    int    // requests that wait
 	Notices    []ui.Message
 	Insecure   bool // served in the clear to another machine
 }
@@ -124,6 +126,7 @@ type NewSandbox struct {
 	Allow    ui.Field
 	OwnKey   ui.Field
 	WantsKey bool
+	Asks     []PolicyKind
 	More     bool // open the further options: something in them is set or wrong
 	Key      string
 }

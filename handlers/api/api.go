@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
@@ -107,6 +108,13 @@ type Service interface {
 	Commands
 	Files
 	Terminals
+	Approvals
+	Record
+}
+
+// Record reads what happened.
+type Record interface {
+	Activity(ctx context.Context, a auth.Actor, f audit.Filter) ([]audit.Event, error)
 }
 
 // Options are what New needs.
@@ -147,6 +155,7 @@ type server struct {
 	patience  time.Duration
 	doc       *document
 	spoolDir  string
+	tickets   *tickets
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
 
@@ -158,7 +167,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Log == nil || o.Names == nil {
 		return nil, errors.New("api: a logger and names are required")
 	}
-	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
+	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent, tickets: newTickets()}
 	s.limits, s.patience = o.Limits, o.BodyPatience
 	if s.limits == nil {
 		s.limits = NewLimits(0, 0)

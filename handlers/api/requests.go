@@ -46,12 +46,33 @@ type networkRequest struct {
 	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"For allow-list: names (example.org, *.example.org) and IPv4 networks (1.2.3.0/24), each with an optional port (:443)."`
 }
 
+// approvalRequest is a policy, of a sandbox or whole.
 type approvalRequest struct {
-	Command  string `json:"command,omitempty" enum:"allow,ask,deny" doc:"Only allow in this version, here and below."`
-	Write    string `json:"write,omitempty" enum:"allow,ask,deny"`
-	Terminal string `json:"terminal,omitempty" enum:"allow,ask,deny"`
-	Network  string `json:"network,omitempty" enum:"allow,ask,deny"`
-	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
+	Command  string        `json:"command,omitempty" enum:"allow,ask,deny" doc:"allow unless given, here and below."`
+	Write    string        `json:"write,omitempty" enum:"allow,ask,deny"`
+	Terminal string        `json:"terminal,omitempty" enum:"allow,ask,deny"`
+	Network  string        `json:"network,omitempty" enum:"allow,ask,deny"`
+	Port     string        `json:"port,omitempty" enum:"allow,ask,deny"`
+	Rules    []ruleRequest `json:"rules,omitempty" maxItems:"100" doc:"The first that matches counts before the answers above."`
+}
+
+type ruleRequest struct {
+	Kind      string `json:"kind" enum:"command,write,terminal,network,port"`
+	Answer    string `json:"answer" enum:"allow,ask,deny"`
+	Command   string `json:"command,omitempty" maxLength:"512" doc:"Words: a program's name or path, then leading arguments; globs."`
+	Path      string `json:"path,omitempty" maxLength:"512" doc:"Of a write: a glob over the path as it is resolved inside; ** crosses slashes."`
+	Requester string `json:"requester,omitempty" maxLength:"512" doc:"E-mail of a person or of a key's owner, or a key's name; a glob."`
+	Image     string `json:"image,omitempty" maxLength:"512"`
+}
+
+// approveRequest is the body of POST /v1/approvals/{id}/approve.
+type approveRequest struct {
+	Digest string `json:"digest,omitempty" maxLength:"64" doc:"Of what was looked at: another one is refused."`
+}
+
+// denyRequest is the body of POST /v1/approvals/{id}/deny.
+type denyRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Reaches the requester."`
 }
 
 // snapshotRequest is the body of POST /v1/sandboxes/{id}/snapshots.
@@ -66,6 +87,7 @@ type patchRequest struct {
 	Metadata  map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
 	Resources *resourcesRequest `json:"resources,omitempty" doc:"What is not named stays. disk_mb cannot be changed. Needs sandboxes:manage."`
 	Network   *networkChange    `json:"network,omitempty"`
+	Approval  *approvalRequest  `json:"approval,omitempty" doc:"Replaces what the sandbox asks for; only stricter."`
 
 	IdleTimeout   *int  `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused; its idle time begins anew."`
 	MaxLifetime   *int  `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, counted from its creation."`

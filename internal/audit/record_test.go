@@ -80,6 +80,41 @@ func TestSearch(t *testing.T) {
 	require.Zero(t, bad)
 }
 
+// Pages of what is everywhere are the same as without looking for it, also where an outcome came long after its intent.
+func TestSearchOfManyGoesByPages(t *testing.T) {
+	l := open(t, t.TempDir())
+	var slow []*audit.Entry
+	for i := range 1200 {
+		if i%300 == 150 {
+			slow = append(slow, began(t, l, audit.Event{Action: "terminal.attach", Target: "pty"}))
+		}
+		require.NoError(t, l.Note(context.Background(), audit.Event{Action: "file.write", Actor: []string{"ann", "bob"}[i/1000], Target: "/work/common", Outcome: audit.OK}))
+	}
+	for _, e := range slow {
+		e.End(nil, "common")
+	}
+	for _, f := range []audit.Filter{{}, {Actor: "ann"}, {Actor: "nobody"}, {Outcome: audit.OK}, {Action: "terminal."}} {
+		f.Limit = 70
+		var all, found []int64
+		for _, q := range []string{"", "common"} {
+			f.Q, f.BeforeSeq = q, 0
+			for {
+				page := seqs(t, l, f)
+				if len(page) == 0 {
+					break
+				}
+				f.BeforeSeq = page[len(page)-1]
+				if q == "" {
+					all = append(all, page...)
+				} else {
+					found = append(found, page...)
+				}
+			}
+		}
+		require.Equal(t, all, found, "%+v", f)
+	}
+}
+
 // Whatever is looked for is text: no query is a mistake of ours.
 func TestHostileQueriesAreText(t *testing.T) {
 	l := open(t, t.TempDir())
@@ -273,5 +308,20 @@ func TestCells(t *testing.T) {
 		"a=b": "a=b", "/work/x": "/work/x", "'=1": "''=1", "a\nb": `a\nb`, "\u00a0=1": "'\u00a0=1", "%0A": "'%0A", "|x": "'|x", "\x9b31m": "\ufffd31m", "\u009b31m": `\u{9b}31m`,
 	} {
 		require.Equal(t, want, audit.Cell(text), "%q", text)
+	}
+}
+
+// Whoever looks at a record while its first events come finds nothing missing.
+func TestVerifyWhileItBegins(t *testing.T) {
+	for range 20 {
+		l := open(t, t.TempDir())
+		noted := make(chan error)
+		go func() { noted <- l.Note(context.Background(), audit.Event{Action: "key.create", Outcome: audit.OK}) }()
+		for range 20 {
+			v, err := l.Verify(context.Background())
+			require.NoError(t, err)
+			require.True(t, v.Holds(), v.Contrary)
+		}
+		require.NoError(t, <-noted)
 	}
 }

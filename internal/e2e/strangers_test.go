@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -108,6 +109,7 @@ func (s *server) resident(email, workspace string) *resident {
 		"user": find(`/people/([^/"]+)/role`), "invitation": find(`/people/invitations/([^/"]+)/withdraw`), "key": find(`/keys/([^/"]+)/revoke`),
 		"image": "base", "snapshot": r.snapshot(id),
 	}
+	r.has["event"] = fmt.Sprint(r.audit("sandbox_id=" + id).Items[0].Seq)
 	return r
 }
 
@@ -122,7 +124,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	unknown := belongings{
 		"slug": "nowhere", "id": "sb" + strings.Repeat("0", 20), "pty": "pty" + strings.Repeat("0", 20), "cmd": "cmd" + strings.Repeat("0", 20),
 		"user": "us" + strings.Repeat("0", 20), "invitation": "iv" + strings.Repeat("0", 20), "key": "ky" + strings.Repeat("0", 20), "image": "base",
-		"snapshot": "snap" + strings.Repeat("0", 20),
+		"snapshot": "snap" + strings.Repeat("0", 20), "event": "999999999",
 	}
 
 	t.Run("pages", func(t *testing.T) {
@@ -223,7 +225,7 @@ func only(t *testing.T, all map[string]any, method, path string) any {
 	}
 	fields := map[string][]string{
 		"/commands": {"command"}, "/stdin": {"data"}, "/kill": {"signal"}, "/files": {"path", "content", "encoding"},
-		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/raw": nil, "/archive": nil,
+		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/ticket": nil, "/raw": nil, "/archive": nil,
 		"/:id": {"label"}, "/suspend": nil, "/resume": nil, "/fork": nil, "/snapshots": {"name"}, "/keepalive": nil, "/copy": {"source", "destination"}, "/chmod": {"path", "mode"},
 	}
 	names, known := fields[path[strings.LastIndex(path, "/"):]]

@@ -365,7 +365,7 @@ func TestSandboxRecords(t *testing.T) {
 	r := sandbox.Record{
 		ID: sandbox.NewID(), WorkspaceID: w.ID, Label: "it's; DROP TABLE", Image: "base", OwnerKind: "person", OwnerID: "us1", OwnerName: "p1@example.org",
 		Status: sandbox.Creating, Cwd: "/work", User: "root", Env: map[string]string{"A": "\x00 ü \""}, Metadata: map[string]string{},
-		Resources: sandbox.DefaultResources, CreatedAt: epochStart, LastActivity: epochStart,
+		Resources: sandbox.DefaultResources, CreatedAt: epochStart, LastActivity: epochStart, Incarnation: 1,
 	}
 	require.NoError(t, s.InsertSandboxWithin(ctx, r, sandbox.Quota{}))
 	require.True(t, fault.Is(s.InsertSandboxWithin(ctx, r, sandbox.Quota{}), fault.Conflict))

@@ -116,7 +116,7 @@ func (s *Service) KeepAlive(ctx context.Context, a auth.Actor, id string, d time
 	if r, err = s.o.Sandboxes.Record(ctx, r.ID); err != nil {
 		return Sandbox{}, err
 	}
-	return s.shown(a, r), nil
+	return s.shownWhole(ctx, a, r)
 }
 
 // ---- what runs inside ----
@@ -198,6 +198,7 @@ func (s *Service) await(r sandbox.Record, client *agent.Client, cmd string, done
 		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 			exit, err := client.Await(ctx, cmd)
 			if err == nil {
+				s.noteEnd(r, client, cmd, exit)
 				s.events.send(r.WorkspaceID, Event{
 					Type: EventCommandExit, At: s.o.Now(), SandboxID: string(r.ID), Target: cmd, Outcome: outcomeOf(exit), Detail: exitWords(exit),
 				})

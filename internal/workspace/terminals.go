@@ -21,8 +21,9 @@ var partID = regexp.MustCompile(`^(pty|cmd)[a-z0-9]{20}$`)
 // Terminal is one with who is at it.
 type Terminal struct {
 	agent.PTY
-	Driver  string
-	Viewers []string
+	Driver    string
+	Viewers   []string
+	Recording string // id of the recording that goes on; "": none
 }
 
 // OpenTerminal starts one. Needs run.
@@ -51,14 +52,25 @@ func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p a
 	what.Target = p.ID
 	var opened agent.PTY
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		var err error
-		opened, err = client.OpenPTY(ctx, p)
-		return "user " + p.User, s.explain(ctx, r, err)
+		t, err := s.startTape(ctx, a, r, p.ID, agent.Size{Cols: p.Cols, Rows: p.Rows})
+		if err != nil {
+			return "", err
+		}
+		if opened, err = client.OpenPTY(ctx, p); err != nil {
+			s.dropTape(t)
+			return "", s.explain(ctx, r, err)
+		}
+		detail := "user " + p.User
+		if t != nil {
+			detail += ", recorded as " + t.row.ID
+		}
+		s.keepTape(t, -1)
+		return detail, nil
 	})
 	if err == nil {
 		s.feed.send(a.Workspace.ID, Change{Kind: "terminal", SandboxID: id})
 	}
-	return Terminal{PTY: opened}, err
+	return Terminal{PTY: opened, Recording: s.liveTape(r.ID, p.ID)}, err
 }
 
 // Terminals lists. Needs read.
@@ -93,7 +105,7 @@ func (s *Service) Terminal(ctx context.Context, a auth.Actor, id, pty string) (T
 
 func (s *Service) peopled(id sandbox.ID, p agent.PTY) Terminal {
 	driver, viewers := s.o.Terminals.Viewers(id, p.ID)
-	return Terminal{PTY: p, Driver: driver, Viewers: viewers}
+	return Terminal{PTY: p, Driver: driver, Viewers: viewers, Recording: s.liveTape(id, p.ID)}
 }
 
 // CloseTerminal hangs one up. Needs run.
@@ -115,12 +127,18 @@ func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty strin
 
 // ViewTerminal carries a viewer over conn until it ends; it closes conn with the contract's codes. Permission lost while
 // it is open: closed within 2 s. since -1 asks for a snapshot. A refusal closes conn with its code too. Who may type
-// passes the gate and is on record as long as they stay: typing changes things, looking does not.
+// passes the gate as an attachment; who watches is on record too.
 func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error {
 	r, client, err := s.reachPart(ctx, a, "terminal.view", id, pty, auth.SandboxesRead)
+	var p agent.PTY
 	if err == nil {
-		_, err = client.PTY(ctx, pty)
+		p, err = client.PTY(ctx, pty)
 		err = s.explain(ctx, r, err)
+	}
+	if err == nil && p.Status == "running" {
+		var t *tape
+		t, err = s.startTape(ctx, a, r, pty, agent.Size{Cols: p.Cols, Rows: p.Rows})
+		s.keepTape(t, -1)
 	}
 	if err != nil {
 		return errors.Join(err, refuseConn(conn, err))
@@ -139,11 +157,10 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		}
 		return "", err
 	}
-	if need == auth.SandboxesRead {
-		_, err = serve(ctx)
-		return err
-	}
 	what := approval.Action{Kind: approval.Terminal, Name: "terminal.attach", SandboxID: id, Target: pty}
+	if need == auth.SandboxesRead {
+		what.Kind, what.Name = approval.Other, "terminal.view"
+	}
 	reached := false
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		reached = true

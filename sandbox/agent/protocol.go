@@ -53,6 +53,7 @@ type CommandSpec struct {
 	TimeoutMS  int64             `json:"timeout_ms"`           // 0: DefaultTimeout for a foreground one, none for a background one
 	Background bool              `json:"background,omitempty"`
 	Tag        string            `json:"tag,omitempty"`
+	Last       bool              `json:"last,omitempty"` // no other will follow: nothing is made to stand by for one
 }
 
 // Command is what the agent says of one: GET /v1/commands/{id}.

@@ -52,6 +52,7 @@ type Runtime struct {
 	stores sync.Map // sandbox.ID to the /proc path of its writable layer's file
 
 	bridges  bridges
+	controls sync.Map // sandbox.ID to control
 	versions sync.Mutex
 	said     string          // what runsc said of its version; "" before it was asked
 	features func() []string // of the processor
@@ -136,7 +137,10 @@ func New(o Options) (*Runtime, error) {
 func (r *Runtime) Agent() string { return r.agent }
 
 // Close frees what the Runtime itself holds. Sandboxes live on.
-func (r *Runtime) Close() error { return errors.Join(r.watch.close(), r.spare.Close()) }
+func (r *Runtime) Close() error {
+	r.bridges.dropAll()
+	return errors.Join(r.watch.close(), r.spare.Close())
+}
 
 // keepAgent notes that the copy of the agent is used, and puts it back if another installation with the same cache took it
 // for an old one.

@@ -83,9 +83,10 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	}
 }
 
-// agentArgs start process 1, which writes the resolver's address where programs inside look for it.
+// agentArgs start process 1, which takes its streams for the first bridge and writes the resolver's address where programs
+// inside look for it.
 func agentArgs(spec sandbox.Spec) []string {
-	args := []string{agent.GuestPath, "init"}
+	args := []string{agent.GuestPath, "init", "--bridged"}
 	if spec.Network.Resolver.IsValid() {
 		args = append(args, "--resolver", spec.Network.Resolver.String())
 	}
