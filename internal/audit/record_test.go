@@ -80,6 +80,41 @@ func TestSearch(t *testing.T) {
 	require.Zero(t, bad)
 }
 
+// Pages of what is everywhere are the same as without looking for it, also where an outcome came long after its intent.
+func TestSearchOfManyGoesByPages(t *testing.T) {
+	l := open(t, t.TempDir())
+	var slow []*audit.Entry
+	for i := range 1200 {
+		if i%300 == 150 {
+			slow = append(slow, began(t, l, audit.Event{Action: "terminal.attach", Target: "pty"}))
+		}
+		require.NoError(t, l.Note(context.Background(), audit.Event{Action: "file.write", Actor: []string{"ann", "bob"}[i/1000], Target: "/work/common", Outcome: audit.OK}))
+	}
+	for _, e := range slow {
+		e.End(nil, "common")
+	}
+	for _, f := range []audit.Filter{{}, {Actor: "ann"}, {Actor: "nobody"}, {Outcome: audit.OK}, {Action: "terminal."}} {
+		f.Limit = 70
+		var all, found []int64
+		for _, q := range []string{"", "common"} {
+			f.Q, f.BeforeSeq = q, 0
+			for {
+				page := seqs(t, l, f)
+				if len(page) == 0 {
+					break
+				}
+				f.BeforeSeq = page[len(page)-1]
+				if q == "" {
+					all = append(all, page...)
+				} else {
+					found = append(found, page...)
+				}
+			}
+		}
+		require.Equal(t, all, found, "%+v", f)
+	}
+}
+
 // Whatever is looked for is text: no query is a mistake of ours.
 func TestHostileQueriesAreText(t *testing.T) {
 	l := open(t, t.TempDir())

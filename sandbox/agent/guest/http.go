@@ -28,6 +28,7 @@ func (s *Server) routes() http.Handler {
 	for pattern, h := range map[string]handler{
 		"GET /v1/hello":                s.hello,
 		"POST /v1/name":                s.name,
+		"POST /v1/warm":                s.warm,
 		"GET /v1/doings":               s.doings,
 		"POST /v1/commands":            s.commandStart,
 		"GET /v1/commands":             s.commandList,

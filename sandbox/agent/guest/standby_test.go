@@ -3,6 +3,8 @@ package guest
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -203,3 +205,42 @@ func TestWhatStandsByIsGivenUp(t *testing.T) {
 	s.standBy()
 	require.Nil(t, s.ready, "a closed server starts nothing")
 }
+
+// A command that says it is the last has nothing stand by after it, and warming is no command at all.
+func TestWhatNothingStandsByAfter(t *testing.T) {
+	s, pid := standingBy(t)
+	client := agent.NewClient(func(context.Context, bool) (io.ReadWriteCloser, error) {
+		host, inside := net.Pipe()
+		go s.ServeConn(inside, false)
+		return host, nil
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	require.NoError(t, client.Warm(t.Context()))
+	commands, err := client.Commands(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, commands)
+	if pid == 0 {
+		return
+	}
+	require.Equal(t, pid, s.ready.pid)
+	ready := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.ready != nil || s.readying
+	}
+	for _, last := range []bool{true, false} {
+		exit, err := client.Run(t.Context(), agent.CommandSpec{ID: fmt.Sprint("cmd", last), Command: "exit 4", Last: last}, none{})
+		require.NoError(t, err)
+		require.Equal(t, 4, exit.Code)
+		if last {
+			require.Never(t, ready, 300*time.Millisecond, 10*time.Millisecond)
+		} else {
+			require.Eventually(t, ready, 30*time.Second, 10*time.Millisecond)
+		}
+	}
+}
+
+type none struct{}
+
+func (none) Stdout([]byte) error { return nil }
+func (none) Stderr([]byte) error { return nil }
