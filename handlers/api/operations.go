@@ -300,6 +300,11 @@ var operations = map[string]operation{
 	"POST /v1/approvals/:approval/deny": {
 		tag: "approvals", summary: "Deny a request", body: of[denyRequest](), answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409},
 	},
+	"POST /v1/approvals/:approval/dry-run": {
+		tag: "approvals", summary: "Try a command in a copy",
+		about:   "Copies the sandbox, cuts the copy's network, runs the command there for at most a minute, and keeps with the request what it did. The copy is thrown away.",
+		answers: ok[approvalRecordBody]("The request, with its effect."), refusals: []int{409, 503},
+	},
 	"POST /v1/approvals/:approval/cancel": {tag: "approvals", summary: "Take one's own request back", answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409}},
 	"GET /v1/policy":                      {tag: "approvals", summary: "Read the workspace's policy", answers: ok[policyBody]("The policy.")},
 	"PUT /v1/policy": {

@@ -104,6 +104,7 @@ func (s *server) routes() []route {
 		{http.MethodGet, "/v1/approvals/:approval/contents/:name", "approval.read", asked, false, s.approvalContent},
 		{http.MethodPost, "/v1/approvals/:approval/approve", "approval.approve", decide, false, s.approve},
 		{http.MethodPost, "/v1/approvals/:approval/deny", "approval.deny", decide, false, s.deny},
+		{http.MethodPost, "/v1/approvals/:approval/dry-run", "approval.try", decide, false, s.dryRun},
 		{http.MethodPost, "/v1/approvals/:approval/cancel", "approval.cancel", run, false, s.cancelApproval},
 		{http.MethodGet, "/v1/policy", "policy.read", ruling, false, s.getPolicy},
 		{http.MethodPut, "/v1/policy", "policy.set", members, false, s.putPolicy},

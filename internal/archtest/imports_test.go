@@ -59,7 +59,7 @@ var own = map[string][]string{
 	"handlers/api": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/term",
 	},
 	"handlers/mcp": {
 		"auth", "handlers/api", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
