@@ -96,6 +96,9 @@ func TestATerminalIsOpenedByAGrant(t *testing.T) {
 	require.NoError(t, err)
 	_, err = open(named(t.Context(), id))
 	wantKind(t, err, fault.Conflict)
+	opened, err := c.Terminal(t.Context(), c.ann, box, pty)
+	require.NoError(t, err)
+	require.NotEmpty(t, opened.Recording, "recorded though the workspace records nothing else")
 
 	view := func(a auth.Actor) *seat {
 		s := newSeat()

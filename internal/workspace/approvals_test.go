@@ -164,7 +164,9 @@ func createFrom(snapshot string, p approval.Policy) workspace.CreateOptions {
 	return workspace.CreateOptions{SnapshotID: snapshot, Approval: p}
 }
 
-func patchApproval(p approval.Policy) workspace.SandboxPatch { return workspace.SandboxPatch{Approval: &p} }
+func patchApproval(p approval.Policy) workspace.SandboxPatch {
+	return workspace.SandboxPatch{Approval: &p}
+}
 
 // Who asked never decides, through whichever key; a key that belongs to nobody decides nothing.
 func TestNobodyDecidesAboutTheirOwn(t *testing.T) {

@@ -129,6 +129,16 @@ func (s *Service) askTerminal(ctx context.Context, r sandbox.Record, p *agent.PT
 	return q, nil
 }
 
+// typingIsAsked reports whether terminals of a sandbox are opened by grants.
+func (s *Service) typingIsAsked(ctx context.Context, a auth.Actor, r sandbox.Record) (bool, error) {
+	list, err := s.policies(ctx, r.WorkspaceID, a.KeyID, string(r.ID))
+	if err != nil {
+		return false, err
+	}
+	v := approval.Decide(list, a, approval.Action{Kind: approval.Terminal, Name: "terminal.open", SandboxID: string(r.ID), Image: r.Image})
+	return v.Answer == approval.AskIt, nil
+}
+
 // mayType tells until when an actor may type in a terminal (zero: no end), or why not: fault.ApprovalNeeded where somebody has to
 // approve it first.
 func (s *Service) mayType(ctx context.Context, a auth.Actor, r sandbox.Record, pty string) (until time.Time, err error) {
