@@ -95,23 +95,16 @@ func TestSearchOfManyGoesByPages(t *testing.T) {
 	}
 	for _, f := range []audit.Filter{{}, {Actor: "ann"}, {Actor: "nobody"}, {Outcome: audit.OK}, {Action: "terminal."}} {
 		f.Limit = 70
-		var all, found []int64
-		for _, q := range []string{"", "common"} {
-			f.Q, f.BeforeSeq = q, 0
-			for {
-				page := seqs(t, l, f)
-				if len(page) == 0 {
-					break
-				}
-				f.BeforeSeq = page[len(page)-1]
-				if q == "" {
-					all = append(all, page...)
-				} else {
-					found = append(found, page...)
-				}
+		for {
+			f.Q = ""
+			page := seqs(t, l, f)
+			f.Q = "common"
+			require.Equal(t, page, seqs(t, l, f), "%+v", f)
+			if len(page) == 0 {
+				break
 			}
+			f.BeforeSeq = page[len(page)-1]
 		}
-		require.Equal(t, all, found, "%+v", f)
 	}
 }
 
@@ -121,7 +114,7 @@ func TestHostileQueriesAreText(t *testing.T) {
 	require.NoError(t, l.Note(context.Background(), audit.Event{Action: "command.run", Target: `grep "a" NEAR(b c) OR NOT d* ^e col:f`, Outcome: audit.OK}))
 	for _, q := range []string{
 		`"`, `""`, `"""`, `'`, `*`, `^`, `(`, `)`, `NEAR(`, `NEAR(a b, 5)`, `AND`, `OR`, `NOT`, `a AND`, `NOT a`, `col:f`, `actor:x`, `{actor target} : x`, `-a`, `+a`, `a + b`,
-		"\x00", "a\x00b", "\xff\xfe", "\u202e", "%", "_", `\`, ";", "--", `'; DROP TABLE audit_events; --`, `audit_search`, strings.Repeat(`"`, 199), strings.Repeat("a ", 99),
+		`a"`, `"a`, `a"b`, `x" OR actor:"y`, `a" *`, "\x00", "a\x00b", "\xff\xfe", "\u202e", "%", "_", `\`, ";", "--", `'; DROP TABLE audit_events; --`, `audit_search`, strings.Repeat(`"`, 199), strings.Repeat("a ", 99),
 		strings.Repeat("(", 200), "😀", "日本", "\t\n", "a\u0301",
 	} {
 		_, err := l.List(context.Background(), audit.Filter{Q: q})
