@@ -270,6 +270,9 @@ func warningsOf(command string) (out []ui.Message) {
 	if odd > 0 {
 		out = append(out, ui.Message{Tone: ui.Warn, Text: fmt.Sprintf("It holds %d characters beyond ASCII: some look like others.", odd), More: "They are underlined below."})
 	}
+	if len(approval.Marks(command)) == 0 && strings.TrimSpace(command) != "" {
+		out = append(out, ui.Message{Tone: ui.Warn, Text: "No shell takes it as it stands.", More: "It could not be taken apart, so nothing in it is coloured."})
+	}
 	if n := strings.Count(command, "\n"); n > 30 {
 		out = append(out, ui.Message{Tone: ui.Warn, Text: fmt.Sprintf("It has %d lines. Read to the end.", n+1)})
 	}

@@ -128,7 +128,7 @@ func (v *visit) shell(title, section string) views.Shell {
 func (v *visit) waiting() (n int) {
 	by, err := v.s.o.Service.PendingApprovals(v.ctx(), v.actor)
 	if err != nil {
-		v.s.log.Warn("count requests for the navigation", "request_id", v.requestID(), "cause", err)
+		v.s.log.Warn("count requests for approval", "request_id", v.requestID(), "cause", err)
 	}
 	for _, of := range by {
 		n += of

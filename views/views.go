@@ -76,18 +76,20 @@ type SandboxRows struct {
 
 // SandboxRow is one line of it.
 type SandboxRow struct {
-	ID      string
-	URL     string
-	Label   string // "" shows the id alone
-	State   ui.State
-	Owner   string
-	Image   string
-	Created ui.When
-	Active  ui.When
-	Story   string // why it failed
-	Life    string // why it lives, or when it ends
-	Limits  string
-	CanKill bool
+	ID         string
+	URL        string
+	Label      string // "" shows the id alone
+	State      ui.State
+	Owner      string
+	Image      string
+	Created    ui.When
+	Active     ui.When
+	Story      string // why it failed
+	Life       string // why it lives, or when it ends
+	Limits     string
+	CanKill    bool
+	Waiting    string // requests for approval that wait: "1 waits for a yes"
+	WaitingURL string
 }
 
 // SessionRow is a place where one is signed in.

@@ -155,6 +155,7 @@ type server struct {
 	patience  time.Duration
 	doc       *document
 	spoolDir  string
+	tickets   *tickets
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
 
@@ -166,7 +167,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Log == nil || o.Names == nil {
 		return nil, errors.New("api: a logger and names are required")
 	}
-	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
+	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent, tickets: newTickets()}
 	s.limits, s.patience = o.Limits, o.BodyPatience
 	if s.limits == nil {
 		s.limits = NewLimits(0, 0)

@@ -24,6 +24,7 @@ type Approvals interface {
 	ApprovalContent(ctx context.Context, a auth.Actor, id, name string) ([]byte, error)
 	ApproveRequest(ctx context.Context, a auth.Actor, id, digest string) (workspace.Approval, error)
 	DenyRequest(ctx context.Context, a auth.Actor, id, reason string) (workspace.Approval, error)
+	TryRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
 	CancelRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
 	Policy(ctx context.Context, a auth.Actor) (approval.Policy, error)
 	SetPolicy(ctx context.Context, a auth.Actor, p approval.Policy) (approval.Policy, error)
@@ -185,6 +186,7 @@ type approvalRecordBody struct {
 	EndedWhy   *string           `json:"ended_why" doc:"Of one that is expired, cancelled or void."`
 	MayDecide  bool              `json:"may_decide" doc:"Whether this key may decide about it."`
 	WhyNot     *string           `json:"why_not"`
+	Effect     *effectBody       `json:"effect,omitempty" doc:"What the command did in a copy; absent: it was not tried."`
 	GrantUntil *string           `json:"grant_until" doc:"Of a terminal: until when its requester may type in it."`
 }
 
@@ -198,7 +200,7 @@ func toApproval(v workspace.Approval) approvalRecordBody {
 		Reason:    orNull(r.Reason), Why: r.Why, CreatedAt: stamp(v.CreatedAt), ExpiresAt: stamp(v.ExpiresAt), UseBy: stampOrNull(v.UseBy),
 		Digest: v.Digest, Contents: []blobBody{}, Bound: []string{}, NotBound: r.Unbound, Before: []pastBody{}, Waiting: v.Waiting,
 		UsedAt: stampOrNull(v.UsedAt), Outcome: orNull(v.Outcome), EndedWhy: orNull(v.Why), MayDecide: v.WhyNot == "", WhyNot: orNull(v.WhyNot),
-		GrantUntil: stampOrNull(v.Grant.Until),
+		GrantUntil: stampOrNull(v.Grant.Until), Effect: toEffect(v.Effect),
 	}
 	if b.NotBound == nil {
 		b.NotBound = []string{}

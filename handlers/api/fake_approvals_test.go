@@ -8,6 +8,7 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
+	"sandgate/sandbox/effect"
 )
 
 func anApproval(status approval.Status) workspace.Approval {
@@ -60,6 +61,15 @@ func (f *fake) ApproveRequest(_ context.Context, _ auth.Actor, id, digest string
 func (f *fake) DenyRequest(_ context.Context, _ auth.Actor, id, reason string) (workspace.Approval, error) {
 	f.decided = append(f.decided, "deny "+reason)
 	return f.one("DenyRequest", id, anApproval(approval.Denied))
+}
+
+func (f *fake) TryRequest(_ context.Context, _ auth.Actor, id string) (workspace.Approval, error) {
+	a := anApproval(approval.Pending)
+	a.Effect = &workspace.Effect{
+		ExitCode: 3, Added: 1, Files: []effect.Change{{Path: "/work/a", What: effect.Added, Kind: effect.File, Size: 1, Digest: "d"}},
+		Denied: []workspace.Denied{{Protocol: "tcp", Destination: "203.0.113.9", Port: 80, Why: "network is off", Count: 1}}, NotShown: []string{"much"},
+	}
+	return f.one("TryRequest", id, a)
 }
 
 func (f *fake) CancelRequest(_ context.Context, _ auth.Actor, id string) (workspace.Approval, error) {

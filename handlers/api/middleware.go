@@ -77,7 +77,7 @@ func (s *server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if isOpen(c.Path()) {
 			return next(c)
 		}
-		secret, err := secretOf(c.Request())
+		secret, err := s.secretFor(c)
 		if err != nil {
 			return s.refuseCaller(c, err)
 		}

@@ -266,10 +266,15 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id/ptys":         {tag: "terminals", summary: "List terminals", answers: ok[[]terminalBody]("A bare array."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/ptys/:pty":    {tag: "terminals", summary: "Describe a terminal", answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
 	"DELETE /v1/sandboxes/:id/ptys/:pty": {tag: "terminals", summary: "Close a terminal", answers: ok[doneBody]("It is closed."), refusals: []int{409}},
+	"POST /v1/sandboxes/:id/ptys/:pty/ticket": {
+		tag: "terminals", summary: "Get a ticket to attach with", answers: ok[ticketBody]("The ticket."), refusals: []int{409, 429},
+		about: "For where a websocket can bear no header: given as its ticket parameter, it opens this terminal as this key, once, within 30 s.",
+	},
 	"GET " + socketPath: {
 		tag: "terminals", summary: "Attach to a terminal", refusals: []int{400, 426},
-		about:   "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
-		query:   []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}}},
+		about: "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
+		query: []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}},
+			{name: "ticket", about: "Instead of a key: one from …/ticket.", schema: huma.Schema{Type: "string", Pattern: "^tk[a-z0-9]{26}$"}}},
 		answers: []reply{{status: http.StatusSwitchingProtocols, about: "The websocket is open."}},
 	},
 
@@ -294,6 +299,11 @@ var operations = map[string]operation{
 	},
 	"POST /v1/approvals/:approval/deny": {
 		tag: "approvals", summary: "Deny a request", body: of[denyRequest](), answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409},
+	},
+	"POST /v1/approvals/:approval/dry-run": {
+		tag: "approvals", summary: "Try a command in a copy",
+		about:   "Copies the sandbox, cuts the copy's network, runs the command there for at most a minute, and keeps with the request what it did. The copy is thrown away.",
+		answers: ok[approvalRecordBody]("The request, with its effect."), refusals: []int{409, 503},
 	},
 	"POST /v1/approvals/:approval/cancel": {tag: "approvals", summary: "Take one's own request back", answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409}},
 	"GET /v1/policy":                      {tag: "approvals", summary: "Read the workspace's policy", answers: ok[policyBody]("The policy.")},

@@ -88,12 +88,14 @@ var allowed = map[string][5]int{
 	"GET /v1/sandboxes/:id/ptys":                 {200, 200, 403, 200, 404},
 	"GET /v1/sandboxes/:id/ptys/:pty":            {200, 200, 403, 200, 404},
 	"DELETE /v1/sandboxes/:id/ptys/:pty":         {403, 200, 403, 403, 404},
+	"POST /v1/sandboxes/:id/ptys/:pty/ticket":    {200, 200, 403, 200, 404},
 	"GET " + socketPath:                          {0, 0, term.CloseForbidden, 0, term.CloseGone},
 	"GET /v1/approvals":                          {200, 200, 200, 200, 200},
 	"GET /v1/approvals/:approval":                {200, 200, 200, 200, 404},
 	"GET /v1/approvals/:approval/contents/:name": {200, 200, 200, 200, 404},
 	"POST /v1/approvals/:approval/approve":       {403, 403, 403, 403, 403}, // who may is in the tests of approvals
 	"POST /v1/approvals/:approval/deny":          {403, 403, 403, 403, 403},
+	"POST /v1/approvals/:approval/dry-run":       {403, 403, 403, 403, 404},
 	"POST /v1/approvals/:approval/cancel":        {403, 403, 403, 403, 404}, // only who asked
 	"GET /v1/policy":                             {200, 200, 200, 200, 200},
 	"PUT /v1/policy":                             {403, 403, 403, 200, 200},

@@ -95,6 +95,7 @@ func (s *server) routes() []route {
 		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
 		{http.MethodGet, pty, "terminal.list", read, false, s.getTerminal},
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
+		{http.MethodPost, pty + "/ticket", "terminal.ticket", read, false, s.terminalTicket},
 		// Who may not look on is told by the service, with a close code.
 		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
 
@@ -103,6 +104,7 @@ func (s *server) routes() []route {
 		{http.MethodGet, "/v1/approvals/:approval/contents/:name", "approval.read", asked, false, s.approvalContent},
 		{http.MethodPost, "/v1/approvals/:approval/approve", "approval.approve", decide, false, s.approve},
 		{http.MethodPost, "/v1/approvals/:approval/deny", "approval.deny", decide, false, s.deny},
+		{http.MethodPost, "/v1/approvals/:approval/dry-run", "approval.try", decide, false, s.dryRun},
 		{http.MethodPost, "/v1/approvals/:approval/cancel", "approval.cancel", run, false, s.cancelApproval},
 		{http.MethodGet, "/v1/policy", "policy.read", ruling, false, s.getPolicy},
 		{http.MethodPut, "/v1/policy", "policy.set", members, false, s.putPolicy},

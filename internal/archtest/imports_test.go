@@ -31,7 +31,8 @@ var own = map[string][]string{
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/effect", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest", "sandbox/effect"},
-	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
+	"sandbox/screen":      {}, // bytes in, bytes out
+	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent", "sandbox/screen"},
 
 	"sandbox/term/recording": {"internal/fault"}, // files and their format; knows no terminal
 
@@ -58,10 +59,10 @@ var own = map[string][]string{
 	"handlers/api": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/term",
 	},
 	"handlers/mcp": {
-		"auth", "handlers/api", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
+		"auth", "handlers/api", "internal/approval", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
 		"sandbox", "sandbox/agent",
 	},
 	"views":    {"static", "views/ui"},

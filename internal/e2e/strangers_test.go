@@ -225,7 +225,7 @@ func only(t *testing.T, all map[string]any, method, path string) any {
 	}
 	fields := map[string][]string{
 		"/commands": {"command"}, "/stdin": {"data"}, "/kill": {"signal"}, "/files": {"path", "content", "encoding"},
-		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/raw": nil, "/archive": nil,
+		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/ticket": nil, "/raw": nil, "/archive": nil,
 		"/:id": {"label"}, "/suspend": nil, "/resume": nil, "/fork": nil, "/snapshots": {"name"}, "/keepalive": nil, "/copy": {"source", "destination"}, "/chmod": {"path", "mode"},
 	}
 	names, known := fields[path[strings.LastIndex(path, "/"):]]

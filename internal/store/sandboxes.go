@@ -14,6 +14,9 @@ import (
 
 var _ sandbox.Records = (*Store)(nil)
 
+// alive is where the records are that are not gone: those that are stay for ever, and must not be walked through each time.
+const alive = `sandboxes INDEXED BY sandboxes_alive WHERE status <> 'gone'`
+
 const sandboxColumns = `id, workspace_id, label, image, owner_kind, owner_id, owner_name, status, reason, cwd, user, env, metadata,
 	resources, network, persistent, parent, saved_at, saved_bytes, created_at, last_activity, ended_at, incarnation, ` + lifeColumns
 
@@ -83,12 +86,12 @@ func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Record,
 
 // Sandboxes lists records, newest first.
 func (s *Store) Sandboxes(ctx context.Context, f sandbox.Filter) ([]sandbox.Record, error) {
-	query, args := `SELECT `+sandboxColumns+` FROM sandboxes WHERE 1 = 1`, []any{}
+	query, args := `SELECT `+sandboxColumns+` FROM `+alive, []any{}
+	if f.IncludeGone {
+		query = `SELECT ` + sandboxColumns + ` FROM sandboxes WHERE 1 = 1`
+	}
 	if f.WorkspaceID != "" {
 		query, args = query+` AND workspace_id = ?`, append(args, f.WorkspaceID)
-	}
-	if !f.IncludeGone {
-		query += ` AND status <> 'gone'`
 	}
 	rows, err := s.ro.QueryContext(ctx, query+` ORDER BY created_at DESC, id`, args...)
 	return collect(rows, err, "list sandboxes", scanSandbox)

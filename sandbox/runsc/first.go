@@ -10,7 +10,7 @@ import (
 )
 
 // first is the bridge that a new sandbox has from the start: standard input and output of process 1 are its pipes, which
-// spares a creation the "runsc exec" of every later one. No process of the host belongs to it.
+// spares a creation the program that every later one is started with.
 type first struct {
 	in, out *os.File
 	once    sync.Once

@@ -192,17 +192,13 @@ func (r *Runtime) rename(ctx context.Context, spec sandbox.Spec, m manifest) err
 	defer func() { _ = program.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, renameLimit)
 	defer cancel()
-	right := []string{namingRight}
-	cmd, started, err := r.within(ctx, spec.ID, program, specs.Process{
-		Args: []string{"sandgate-agent", "name", conf.Hostname}, Cwd: "/",
-		Capabilities: &specs.LinuxCapabilities{Bounding: right, Effective: right, Permitted: right},
-	})
+	st, err := r.load(spec.ID)
 	if err != nil {
 		return err
 	}
-	defer started()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		r.o.Log.Warn("name a copy of a sandbox", "sandbox", string(spec.ID), "cause", err.Error(), "said", string(out[:min(len(out), 500)]))
+	err = r.run(ctx, st, insider{args: []string{"sandgate-agent", "name", conf.Hostname}, file: program, capabilities: []string{namingRight}})
+	if err != nil {
+		r.o.Log.Warn("name a copy of a sandbox", "sandbox", string(spec.ID), "cause", err.Error())
 	}
 	return nil
 }

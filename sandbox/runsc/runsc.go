@@ -52,6 +52,7 @@ type Runtime struct {
 	stores sync.Map // sandbox.ID to the /proc path of its writable layer's file
 
 	bridges  bridges
+	controls sync.Map // sandbox.ID to control
 	versions sync.Mutex
 	said     string          // what runsc said of its version; "" before it was asked
 	features func() []string // of the processor

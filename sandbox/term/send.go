@@ -77,7 +77,7 @@ func (w *viewer) resync() (frame []byte, binary bool, wait time.Duration, end *C
 		size := s.sizes[len(s.sizes)-1].size
 		return encode(sizeMessage{"size", size.Cols, size.Rows}), false, 0, nil
 	}
-	payload, next := s.track.snapshot(s.ring)
+	payload, next := s.screen.Snapshot(maxSnapshot), s.ring.next-int64(s.screen.Pending())
 	frame = append(header(make([]byte, 0, headerSize+len(payload)), frameSnapshot, next), payload...)
 	w.snapped += w.cursor - w.acked + int64(len(payload))
 	w.wants, w.starved, w.partial = false, time.Time{}, time.Time{}

@@ -11,6 +11,7 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/screen"
 )
 
 const (
@@ -20,7 +21,8 @@ const (
 	inputPiece  = 16 << 10  // input goes to the agent in pieces, so that a signal passes between them
 	maxSignals  = 16
 	maxReattach = 2 * time.Second
-	usefulFor   = time.Second // an attachment that held so long ends the count of failures, also when nothing was printed
+	slowPiece   = 10 * time.Millisecond // ordinary output takes a tenth of it
+	usefulFor   = time.Second           // an attachment that held so long ends the count of failures, also when nothing was printed
 )
 
 // session is one terminal with its viewers. Lock order: Hub.mu, then mu.
@@ -37,7 +39,7 @@ type session struct {
 	changed *sync.Cond // for the input and control loops
 	att     agent.Attachment
 	ring    *ring
-	track   *tracker
+	screen  *screen.Screen
 	sizes   []sizeMark
 	sizeSeq int // number of the size change after the newest
 	exit    *agent.Exit
@@ -76,7 +78,7 @@ func (s *session) unused() bool { return len(s.viewers) == 0 && s.rec == nil }
 func newSession(h *Hub, k key) *session {
 	s := &session{
 		hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1), stirs: make(chan struct{}, 1),
-		ring: newRing(agent.DefaultRing), track: newTracker(),
+		ring: newRing(agent.DefaultRing), screen: screen.New(80, 24),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.changed = sync.NewCond(&s.mu)
@@ -251,24 +253,13 @@ func (s *session) pump(att agent.Attachment) error {
 
 // take puts one event into the ring and wakes everybody.
 func (s *session) take(ev agent.PTYEvent) {
+	if len(ev.Output) > 0 {
+		s.takeOutput(ev.Offset, ev.Output)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case len(ev.Output) > 0:
-		p, off := ev.Output, ev.Offset
-		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
-			s.ring.reset(off)
-			s.track.restart(off)
-		}
-		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
-			if seen >= int64(len(p)) {
-				return
-			}
-			p = p[seen:]
-		}
-		s.ring.append(p)
-		s.track.write(p)
-		s.printed = time.Now()
 	case ev.Size != nil:
 		size := clampSize(ev.Size.Cols, ev.Size.Rows)
 		if n := len(s.sizes); n > 0 && s.sizes[n-1].size == size {
@@ -278,6 +269,7 @@ func (s *session) take(ev agent.PTYEvent) {
 			s.sizes = s.sizes[:copy(s.sizes, s.sizes[maxSizes/2:])]
 		}
 		s.sizes = append(s.sizes, sizeMark{s.ring.next, size})
+		s.screen.Resize(size.Cols, size.Rows)
 		s.sizeSeq++
 	case ev.Refused:
 		s.refused()
@@ -291,6 +283,45 @@ func (s *session) take(ev agent.PTYEvent) {
 	}
 	if s.rec != nil {
 		s.rec.poke()
+	}
+}
+
+// takeOutput takes output in pieces, so that a program whose output is dear to follow holds nobody else up: the lock is free between
+// them, and reading rests for thrice as long as a slow piece took.
+func (s *session) takeOutput(off int64, p []byte) {
+	for len(p) > 0 {
+		s.mu.Lock()
+		start := time.Now()
+		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
+			s.ring.reset(off)
+			cols, rows := s.screen.Size()
+			s.screen = screen.New(cols, rows)
+			s.screen.Join()
+		}
+		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
+			if seen >= int64(len(p)) {
+				s.mu.Unlock()
+				return
+			}
+			off, p = off+seen, p[seen:]
+		}
+		n := min(len(p), s.screen.Piece())
+		s.ring.append(p[:n])
+		s.screen.Write(p[:n])
+		s.printed = time.Now()
+		off, p = off+int64(n), p[n:]
+		for _, w := range s.viewers {
+			w.poke()
+		}
+		took := s.printed.Sub(start)
+		s.mu.Unlock()
+		if took > slowPiece {
+			select {
+			case <-time.After(3 * took):
+			case <-s.ctx.Done():
+				return
+			}
+		}
 	}
 }
 

@@ -237,7 +237,7 @@ export class Status {
 				return this.host.canType ? [button("New shell", "", () => this.tell("new-terminal", {}))] : [];
 			case "sign-in": {
 				const back = encodeURIComponent(location.pathname + location.search);
-				const href = this.host.signIn ?? `/sign-in?next=${back}`;
+				const href = this.host.signIn ?? `${document.documentElement.dataset.root ?? "/"}sign-in?next=${back}`;
 				return [element("a", { class: "tty-btn", href }, "Sign in again")];
 			}
 			case "watch":
