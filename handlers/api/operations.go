@@ -273,8 +273,10 @@ var operations = map[string]operation{
 	"GET " + socketPath: {
 		tag: "terminals", summary: "Attach to a terminal", refusals: []int{400, 426},
 		about: "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
-		query: []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}},
-			{name: "ticket", about: "Instead of a key: one from …/ticket.", schema: huma.Schema{Type: "string", Pattern: "^tk[a-z0-9]{26}$"}}},
+		query: []param{
+			{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}},
+			{name: "ticket", about: "Instead of a key: one from …/ticket.", schema: huma.Schema{Type: "string", Pattern: "^tk[a-z0-9]{26}$"}},
+		},
 		answers: []reply{{status: http.StatusSwitchingProtocols, about: "The websocket is open."}},
 	},
 
