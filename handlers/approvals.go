@@ -24,8 +24,12 @@ var closedStatuses = []struct {
 	status approval.Status
 	text   string
 }{
-	{approval.Approved, "Approved"}, {approval.Used, "Used"}, {approval.Denied, "Denied"}, {approval.Expired, "Expired"},
-	{approval.Cancelled, "Taken back"}, {approval.Void, "Void"},
+	{approval.Approved, "Approved"},
+	{approval.Used, "Used"},
+	{approval.Denied, "Denied"},
+	{approval.Expired, "Expired"},
+	{approval.Cancelled, "Taken back"},
+	{approval.Void, "Void"},
 }
 
 // approvals is the queue, with the request that the address names beside it, or the oldest one.
