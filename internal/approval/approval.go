@@ -38,6 +38,7 @@ type Action struct {
 	Script string            // of a command: what the shell gets
 	Env    map[string]string // … and the variables that the call names
 	Paths  [][]byte          // of a write: what it touches, resolved inside where rules about paths exist
+	Below  bool              // … and whatever is below those
 	Image  string
 
 	ApprovalID string // of the request whose yes lets it through

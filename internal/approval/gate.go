@@ -212,12 +212,24 @@ func (p Policy) write(who auth.Actor, what Action) (Answer, string) {
 	}
 	out, why := Allow, ""
 	for _, path := range what.Paths {
-		a, w := p.first(Write, func(r Rule) bool { return r.fits(who, what) && (r.Path == "" || globPath(r.Path, string(path))) })
+		a, w := p.first(Write, func(r Rule) bool { return r.fits(who, what) && (r.Path == "" || r.reaches(string(path), what.Below)) })
 		if a.rank() > out.rank() {
 			out, why = a, w
 		}
 	}
 	return out, why
+}
+
+// reaches reports whether a rule is about a path. Where more than the path is touched, a rule that lets through must be about
+// all of it, and any other about some of it.
+func (r Rule) reaches(path string, below bool) bool {
+	switch {
+	case !below:
+		return globPath(r.Path, path)
+	case r.Answer == Allow:
+		return strings.HasSuffix(r.Path, "/**") && globPath(r.Path, path)
+	}
+	return globPath(r.Path, path) || mayMeet(r.Path, path)
 }
 
 // command judges each simple command of a script by itself; the strictest answer counts. Where there are rules about
@@ -235,8 +247,19 @@ func (p Policy) command(who auth.Actor, what Action) (Answer, string) {
 	if script.Unsure != "" {
 		out, why = AskIt, "it cannot be told with certainty what runs: "+script.Unsure
 	}
-	for _, argv := range script.Commands {
-		a, w := p.first(Command, func(r Rule) bool { return r.fits(who, what) && (r.Command == "" || globWords(r.Command, argv)) })
+	for _, c := range script.Commands {
+		unsure := false
+		a, w := p.first(Command, func(r Rule) bool {
+			if !r.fits(who, what) || r.Command == "" {
+				return r.fits(who, what)
+			}
+			// A word that the shell computes may become the one that the rule is about.
+			unsure = unsure || r.Answer != Allow && c.certain < len(c.argv) && mayMatch(r.Command, c)
+			return globWords(r.Command, c.argv)
+		})
+		if unsure && a.rank() == 0 {
+			a, w = AskIt, "an argument is computed that a rule is about"
+		}
 		if a.rank() > out.rank() {
 			out, why = a, w
 		}

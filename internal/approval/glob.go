@@ -47,6 +47,29 @@ func globParts(pattern, parts []string) bool {
 	return reached[len(pattern)]
 }
 
+// mayMeet reports whether a pattern could match something below a path.
+func mayMeet(pattern, p string) bool {
+	parts := strings.Split(strings.Trim(p, "/"), "/")
+	if p == "/" {
+		return true
+	}
+	for i, want := range strings.Split(strings.Trim(pattern, "/"), "/") {
+		if i == len(parts) || want == "**" {
+			return true
+		}
+		if ok, err := path.Match(want, parts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return false
+}
+
+// mayMatch reports whether the pattern holds for as much of a command as is certain, and goes on after that.
+func mayMatch(pattern string, c simple) bool {
+	want := strings.Fields(pattern)
+	return len(want) > c.certain && c.certain > 0 && globWords(strings.Join(want[:c.certain], " "), c.argv[:c.certain])
+}
+
 // globWords matches a command: the first word of the pattern with the program, by its path where the word has a slash and
 // by its name otherwise; further words with its first arguments.
 func globWords(pattern string, argv []string) bool {

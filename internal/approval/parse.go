@@ -10,8 +10,14 @@ import (
 
 // script is what a command line is made of.
 type script struct {
-	Commands [][]string // each simple command with its words, those inside of wrappers beside the wrapper
-	Unsure   string     // why it is not certain that these are all; "": they are
+	Commands []simple // those inside of wrappers beside the wrapper
+	Unsure   string   // why it is not certain that these are all; "": they are
+}
+
+// simple is one command. Words after the certain ones are as they were written.
+type simple struct {
+	argv    []string
+	certain int // how many of its words, from the first, are what the program gets
 }
 
 // Bounds of what is taken apart.
@@ -116,7 +122,7 @@ func (p *parser) call(c *syntax.CallExpr, depth int) {
 	if literal == 0 {
 		p.doubt("the name of a program is computed")
 	}
-	p.out.Commands = append(p.out.Commands, argv)
+	p.out.Commands = append(p.out.Commands, simple{argv, literal})
 	if literal > 0 {
 		p.inside(argv, literal, depth)
 	}
@@ -301,6 +307,6 @@ func (p *parser) wrapper(name, valued string, argv []string, literal, depth int)
 	if name == "chroot" || name == "unshare" {
 		p.doubt(name + " changes where programs are found")
 	}
-	p.out.Commands = append(p.out.Commands, argv[i:])
+	p.out.Commands = append(p.out.Commands, simple{argv[i:], literal - i})
 	p.inside(argv[i:], literal-i, depth+1)
 }

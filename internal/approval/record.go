@@ -27,6 +27,7 @@ const (
 	DecideWithin = 30 * time.Minute
 	UseWithin    = 15 * time.Minute
 	MaxWait      = 100 * time.Second
+	GrantFor     = 15 * time.Minute // that the approval of a terminal lets type in it
 )
 
 // Record is a request as it is kept: sealed, with what became of it.

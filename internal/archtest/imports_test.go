@@ -62,7 +62,7 @@ var own = map[string][]string{
 		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/term",
 	},
 	"handlers/mcp": {
-		"auth", "handlers/api", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
+		"auth", "handlers/api", "internal/approval", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
 		"sandbox", "sandbox/agent",
 	},
 	"views":    {"static", "views/ui"},

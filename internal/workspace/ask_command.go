@@ -3,10 +3,13 @@ package workspace
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
+	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
@@ -95,4 +98,57 @@ func askNetwork(r sandbox.Record, p *SandboxPatch) *asking {
 		return nil
 	}
 	return q
+}
+
+// askTerminal tells how a terminal is put before a person: with it, its requester may type in it for a while.
+func (s *Service) askTerminal(ctx context.Context, r sandbox.Record, p *agent.PTYSpec) (*asking, error) {
+	set, err := s.secrets(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	q := &asking{record: r}
+	q.given = func(to *approval.Request) error {
+		to.Params = map[string]string{"cwd": p.Cwd, "user": p.User, "cols": strconv.Itoa(p.Cols), "rows": strconv.Itoa(p.Rows), "minutes": strconv.Itoa(int(approval.GrantFor.Minutes()))}
+		to.Env, to.Secrets = maps.Clone(p.Env), slices.Sorted(maps.Keys(set.values))
+		return nil
+	}
+	q.found = func(_ context.Context, to *approval.Request) error {
+		to.Unbound = append(to.Unbound, "What is typed in the terminal is not known before. It goes on running what was started in it when the time is over; nobody can type then.")
+		return nil
+	}
+	q.take = func(from *approval.Request) error {
+		cols, err1 := strconv.Atoi(from.Params["cols"])
+		rows, err2 := strconv.Atoi(from.Params["rows"])
+		if err := errors.Join(err1, err2); err != nil {
+			return fault.Wrap(err, fault.Conflict, "The kept request has no size.")
+		}
+		p.Cwd, p.User, p.Cols, p.Rows, p.Env = from.Params["cwd"], from.Params["user"], cols, rows, maps.Clone(from.Env)
+		return nil
+	}
+	q.granted = func() approval.Grant { return approval.Grant{Terminal: p.ID, Until: s.o.Now().Add(approval.GrantFor)} }
+	return q, nil
+}
+
+// typingIsAsked reports whether terminals of a sandbox are opened by grants.
+func (s *Service) typingIsAsked(ctx context.Context, a auth.Actor, r sandbox.Record) (bool, error) {
+	list, err := s.policies(ctx, r.WorkspaceID, a.KeyID, string(r.ID))
+	if err != nil {
+		return false, err
+	}
+	v := approval.Decide(list, a, approval.Action{Kind: approval.Terminal, Name: "terminal.open", SandboxID: string(r.ID), Image: r.Image})
+	return v.Answer == approval.AskIt, nil
+}
+
+// mayType tells until when an actor may type in a terminal (zero: no end), or why not: fault.ApprovalNeeded where somebody has to
+// approve it first.
+func (s *Service) mayType(ctx context.Context, a auth.Actor, r sandbox.Record, pty string) (until time.Time, err error) {
+	err = s.o.Gate.Pass(ctx, a, approval.Action{Kind: approval.Terminal, Name: "terminal.attach", SandboxID: string(r.ID), Target: pty, Image: r.Image})
+	if _, ask := errors.AsType[*approval.Ask](err); !ask {
+		return until, err
+	}
+	until, err = s.o.Store.GrantOf(ctx, string(r.ID), pty, a.UserID, a.KeyID, s.o.Now())
+	if err == nil && until.IsZero() {
+		err = fault.New(fault.ApprovalNeeded, "Typing in this terminal has to be approved. Open one, and have that approved.")
+	}
+	return until, err
 }

@@ -66,6 +66,13 @@ func (s *Service) startTape(ctx context.Context, a auth.Actor, r sandbox.Record,
 	if err != nil {
 		return nil, err
 	}
+	asked, err := s.typingIsAsked(ctx, a, r)
+	if err != nil {
+		return nil, err
+	}
+	if asked { // what was approved without being known is recorded, or does not happen
+		p.Mode = recording.Always
+	}
 	if p.Mode == recording.Off {
 		return nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -45,13 +46,17 @@ func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p a
 	if err := fieldsFault(bad); err != nil {
 		return Terminal{}, err
 	}
-	if err := s.addSecrets(ctx, r, p.Env); err != nil {
-		return Terminal{}, err
-	}
 	p.ID = sandbox.RandomID("pty")
 	what.Target = p.ID
 	var opened agent.PTY
-	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	q, err := s.askTerminal(ctx, r, &p)
+	if err != nil {
+		return Terminal{}, err
+	}
+	err = s.changeAsking(ctx, a, what, q, func(ctx context.Context) (string, error) {
+		if err := s.addSecrets(ctx, r, p.Env); err != nil {
+			return "", err
+		}
 		t, err := s.startTape(ctx, a, r, p.ID, agent.Size{Cols: p.Cols, Rows: p.Rows})
 		if err != nil {
 			return "", err
@@ -127,7 +132,8 @@ func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty strin
 
 // ViewTerminal carries a viewer over conn until it ends; it closes conn with the contract's codes. Permission lost while
 // it is open: closed within 2 s. since -1 asks for a snapshot. A refusal closes conn with its code too. Who may type
-// passes the gate as an attachment; who watches is on record too.
+// passes the gate as an attachment; who watches is on record too. Where typing has to be approved, who has no grant may look
+// on, and is closed with CloseApproval when a grant ends.
 func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error {
 	r, client, err := s.reachPart(ctx, a, "terminal.view", id, pty, auth.SandboxesRead)
 	var p agent.PTY
@@ -143,11 +149,19 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 	if err != nil {
 		return errors.Join(err, refuseConn(conn, err))
 	}
-	need := auth.SandboxesRead
+	need, granted := auth.SandboxesRead, false
+	var check func(context.Context) (time.Time, error)
 	if a.May(auth.SandboxesRun) {
-		need = auth.SandboxesRun // losing it closes the terminal; it may be opened again for viewing
+		until, err := s.mayType(ctx, a, r, pty)
+		if err != nil && !fault.Is(err, fault.ApprovalNeeded) && !fault.Is(err, fault.ApprovalDenied) {
+			return errors.Join(err, refuseConn(conn, err))
+		}
+		if !fault.Is(err, fault.ApprovalNeeded) {
+			need, granted = auth.SandboxesRun, !until.IsZero() // losing it closes the terminal; it may be opened again for viewing
+			check = func(ctx context.Context) (time.Time, error) { return s.mayType(ctx, a, r, pty) }
+		}
 	}
-	ctx, cancel := s.guardTerminal(ctx, a, need)
+	ctx, cancel := s.guardTerminal(ctx, a, need, check)
 	defer cancel()
 	serve := func(ctx context.Context) (string, error) {
 		v := term.Viewer{Name: a.Name, Who: whoIs(a), MayType: need == auth.SandboxesRun, Since: since}
@@ -162,7 +176,7 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		what.Kind, what.Name = approval.Other, "terminal.view"
 	}
 	reached := false
-	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.changeAsking(ctx, a, what, &asking{record: r, let: granted}, func(ctx context.Context) (string, error) {
 		reached = true
 		return serve(ctx)
 	})
@@ -195,8 +209,10 @@ func (s *Service) typed(ctx context.Context, a auth.Actor, id sandbox.ID) {
 }
 
 // guardTerminal is Guard with the terminal's close codes as causes.
-func (s *Service) guardTerminal(ctx context.Context, a auth.Actor, need auth.Permission) (context.Context, context.CancelFunc) {
-	guarded, cancelGuard := s.Guard(ctx, a, need)
+func (s *Service) guardTerminal(ctx context.Context, a auth.Actor, need auth.Permission, check func(context.Context) (time.Time, error)) (
+	context.Context, context.CancelFunc,
+) {
+	guarded, cancelGuard := s.guardWith(ctx, a, need, check)
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(guarded, func() {
 		cause := context.Cause(guarded)

@@ -182,6 +182,14 @@ const (
 // MaxReplaced is up to which size a replaced file is digested, in bytes: a write must not take much longer for it.
 const MaxReplaced = 16 << 20
 
+// Place is where a path really is, with links followed, and what is there: GET /v1/files/place.
+type Place struct {
+	PathB64 []byte `json:"path_b64"`
+	Type    string `json:"type,omitempty"` // as of FileInfo; "": nothing
+	Size    int64  `json:"size,omitempty"`
+	ETag    string `json:"etag,omitempty"`
+}
+
 // Listing is one page of a directory, sorted: directories first, then by name bytes.
 type Listing struct {
 	Entries []FileInfo `json:"entries"`

@@ -55,6 +55,25 @@ func (c *Client) Stat(ctx context.Context, path []byte) (FileInfo, error) {
 	return c.fileCall(ctx, call{method: http.MethodGet, path: "/v1/files/stat", query: q, repeat: true})
 }
 
+// Place tells where a path really is; follow a last symlink, too, or leave it. What is not there has no Type.
+func (c *Client) Place(ctx context.Context, path []byte, follow bool) (Place, error) {
+	q, err := pathQuery("path", path)
+	if err != nil {
+		return Place{}, err
+	}
+	if !follow {
+		q.Set("nofollow", "1")
+	}
+	return one[Place](ctx, c, call{method: http.MethodGet, path: "/v1/files/place", query: q, repeat: true})
+}
+
+func (p Place) check() error {
+	if !possiblePath(p.PathB64, false) || len(p.Type) > 32 || !plain(p.Type) || len(p.ETag) > 256 || !plain(p.ETag) || p.Size < 0 {
+		return fmt.Errorf("agent: an impossible place")
+	}
+	return nil
+}
+
 // List gives a page of a directory; limit 1..1000; depth 1..10 (deeper entries follow their directory, paths tell them apart).
 func (c *Client) List(ctx context.Context, path []byte, cursor string, limit, depth int) (Listing, error) {
 	q, err := pathQuery("path", path)
