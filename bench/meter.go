@@ -74,8 +74,15 @@ func memoryOf(ids []string) (float64, error) {
 // restLimit is how long it may take until a sandbox that nobody calls is at rest.
 const restLimit = 3 * time.Minute
 
+// restLeast is how long nobody calls a sandbox before it counts as idle: a bridge is kept for 30 s. The first one of each
+// cannot be seen from here.
+const restLeast = 35 * time.Second
+
 // atRest waits until nothing is connected to the sandboxes any more: their bridges are closed.
 func (b *bench) atRest(ids []string) error {
+	if err := b.pause(restLeast); err != nil {
+		return err
+	}
 	bridges := 0
 	for until := time.Now().Add(restLimit); time.Now().Before(until); {
 		text, err := os.ReadFile("/proc/net/unix")

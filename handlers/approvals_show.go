@@ -206,7 +206,9 @@ func (v *visit) requestFacts(one workspace.Approval) (out []views.Fact) {
 		}
 		add("From path", p["source"])
 		add("To", p["destination"])
-		add("Mode", p["mode"])
+		if p["mode"] != "0000" { // it stays as it is
+			add("Mode", p["mode"])
+		}
 		if p["recursive"] == "true" {
 			add("How", "with everything in it")
 		}
@@ -280,7 +282,9 @@ func warningsOf(command string) (out []ui.Message) {
 }
 
 func historyWords(name string, p workspace.ApprovalPast) (out []string) {
-	if p.Asked > 0 {
+	if p.Asked == 1 {
+		out = append(out, fmt.Sprintf("The second request of %s; the first was %s.", display(name), map[bool]string{true: "approved", false: "not approved"}[p.Approved == 1]))
+	} else if p.Asked > 1 {
 		out = append(out, fmt.Sprintf("Of the last %d requests of %s %d were approved and %d denied.", p.Asked, display(name), p.Approved, p.Denied))
 	} else {
 		out = append(out, fmt.Sprintf("The first request of %s that is kept here.", display(name)))

@@ -90,6 +90,11 @@ func TestDeciding(t *testing.T) {
 	require.Equal(t, 303, w.Code)
 	require.Subset(t, f.called(), []string{"deny " + anAsk + " no", "deny and stop " + anAsk + " never", "try " + anAsk})
 
+	f.fail = fault.New(fault.ApprovalNeeded, "Repeat it with the header.").With("approval_id", anAsk)
+	w = ask(h, "POST", page+"/"+sbRunning+"/fork", url.Values{})
+	require.Equal(t, 409, w.Code)
+	require.Contains(t, w.Body.String(), "do the same again")
+	require.Contains(t, w.Body.String(), at)
 	f.fail = fault.New(fault.Conflict, "The request was denied already, by eve.")
 	w = ask(h, "POST", at+"/approve", url.Values{"digest": {"d-" + anAsk}}, "who", "bob")
 	require.Equal(t, 409, w.Code)

@@ -25,8 +25,13 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 	owned := map[ID]bool{}
 	for _, r := range records {
 		owned[r.ID] = true
-		if m.boxOf(r.ID) != nil {
-			continue // somebody is at it in this process
+		if b := m.boxOf(r.ID); b != nil {
+			if !m.stuck(ctx, b, r) {
+				continue // somebody is at it in this process
+			}
+			b.interrupt()
+			_ = b.client.Close()
+			m.forget(b)
 		}
 		if err := m.takeUp(ctx, r, found[r.ID]); err != nil {
 			errs = append(errs, err)

@@ -83,6 +83,7 @@ curl -sS -m 5 http://203.0.113.9/; (setsid sleep 300 &) ; echo done`
 	require.Contains(t, string(got.body), "Leave /etc alone.")
 	require.Contains(t, string(got.body), "approval_denied")
 
+	p.until("an empty queue once more", `document.body.textContent.includes("Whoever asked reads the reason")`)
 	p.open("/w/research/approvals?status=used")
 	p.click("a.ask-item", "Run a command")
 	p.until("its story", `document.querySelector("#decision").textContent.includes("it ran")`)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -198,4 +199,55 @@ func TestSnapshotsGoOnByThemselves(t *testing.T) {
 	}
 	host.noSaves()
 	host.hostFree()
+}
+
+// One that waited in a pool got its name from inside, which gVisor keeps in copies: they get their own all the same, and
+// nobody in them may change it.
+func TestCopiesOfPooledSandboxesHaveTheirOwnNames(t *testing.T) {
+	host := newInstallation(t)
+	s := host.serve("--pool", "1")
+	host.person("ann@example.org", "alpha")
+	api := s.rest(host.key("alpha", "sandboxes:run"))
+	var waits []string
+	require.Eventually(t, func() bool {
+		found, err := filepath.Glob(filepath.Join(host.data, "sandboxes", "sg-*", "state.json"))
+		require.NoError(t, err)
+		waits = found
+		return len(found) == 1 && strings.Contains(string(readAll(t, found[0])), `"started":true`)
+	}, time.Minute, 50*time.Millisecond)
+	var origin string
+	require.Eventually(t, func() bool { // it is given away a moment after it has started
+		origin = api.createPersistent("origin")
+		if strings.Contains(waits[0], origin) {
+			return true
+		}
+		api.ok("DELETE", "/v1/sandboxes/"+origin, nil, nil)
+		return false
+	}, time.Minute, 50*time.Millisecond)
+	name := func(id string) string { return strings.TrimSpace(api.exec(id, "hostname").Stdout) }
+	require.Equal(t, "origin", name(origin))
+	snap := api.snapshot(origin)
+	var fork, started, again struct{ ID string }
+	api.ok("POST", "/v1/sandboxes/"+origin+"/fork", nil, &fork)
+	api.ok("POST", "/v1/sandboxes", map[string]any{"label": "started", "snapshot_id": snap}, &started)
+	api.ok("POST", "/v1/sandboxes/"+fork.ID+"/fork", nil, &again)
+	names := map[string]bool{}
+	for _, id := range []string{origin, fork.ID, started.ID, again.ID} {
+		names[name(id)] = true
+		require.Equal(t, name(id), strings.TrimSpace(api.exec(id, "awk '$1 == \"127.0.1.1\" { print $2 }' /etc/hosts").Stdout))
+		require.NotZero(t, api.exec(id, "hostname mine").ExitCode, "nobody inside names it")
+	}
+	require.Len(t, names, 4, names)
+	require.Equal(t, "started", name(started.ID))
+	require.Contains(t, name(fork.ID), "origin-fork")
+	api.ok("POST", "/v1/sandboxes/"+fork.ID+"/suspend", nil, nil)
+	require.Contains(t, name(fork.ID), "origin-fork")
+	api.ok("DELETE", "/v1/snapshots/"+snap, nil, nil)
+}
+
+func readAll(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return b
 }

@@ -34,6 +34,7 @@ func (r *Runtime) Free(ctx context.Context, id sandbox.ID) error {
 	}
 	r.stores.Delete(id)
 	r.controls.Delete(id)
+	r.readings.Delete(id)
 	err := undoAll(ctx, id, r.steps(sandbox.Spec{ID: id}, image.Image{}))
 	if err != nil {
 		err = fmt.Errorf("remove sandbox %s: %w", id, err)

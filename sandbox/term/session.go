@@ -114,6 +114,7 @@ func (s *session) run() {
 			before, start := s.nextOffset(), time.Now()
 			err = s.pump(att)
 			if s.ctx.Err() == nil && errors.Is(err, io.EOF) {
+				s.hub.endIdle(s)
 				return // exited: viewers read the rest from the ring, the last one ends the session
 			}
 			if since = s.nextOffset(); since > before || time.Since(start) > usefulFor {
