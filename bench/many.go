@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -119,7 +120,7 @@ func (b *bench) watch(groups ...*group) (cores float64, err error) {
 		return 0, err
 	}
 	after, err := cpuOf(groups)
-	return round(1e4*(after-before)/time.Since(begin).Seconds()) / 1e4, err
+	return math.Round(1e4*(after-before)/time.Since(begin).Seconds()) / 1e4, err
 }
 
 func (b *bench) pause(d time.Duration) error {

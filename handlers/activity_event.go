@@ -165,7 +165,8 @@ func (v *visit) eventLinks(e audit.Event) []ui.Link {
 	if !sandbox.ID(e.SandboxID).Valid() {
 		return nil
 	}
-	return []ui.Link{{Text: "In the sandbox's story", URL: v.storyURL(e.SandboxID) + "?from=" + strconv.FormatInt(e.Seq, 10) + "#event-" + strconv.FormatInt(e.Seq, 10)}}
+	out := []ui.Link{{Text: "In the sandbox's story", URL: v.storyURL(e.SandboxID) + "?from=" + strconv.FormatInt(e.Seq, 10) + "#event-" + strconv.FormatInt(e.Seq, 10)}}
+	return append(out, v.recordingLink(e)...)
 }
 
 const (

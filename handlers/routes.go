@@ -33,6 +33,7 @@ var (
 	keys    = []auth.Permission{auth.KeysManage}
 	decide  = []auth.Permission{auth.ApprovalsDecide}
 	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
+	replay  = []auth.Permission{auth.SandboxesRead, auth.AuditRead}
 	whole   = []auth.Permission{auth.AuditRead}
 )
 
@@ -160,6 +161,13 @@ func (s *Server) routes() []route {
 		{method: post, path: ws + "/people/:user/run", need: members, action: "member.grant", run: s.setRun},
 		{method: get, path: ws + "/people/:user/remove", need: members, action: "member.remove", run: s.removeForm},
 		{method: post, path: ws + "/people/:user/remove", need: members, action: "member.remove", run: s.remove},
+		{method: get, path: ws + "/recordings", need: replay, action: "recording.list", run: s.recordingList},
+		{method: get, path: ws + "/recordings/:recording", need: replay, action: "recording.read", run: s.recordingPage},
+		{method: get, path: ws + "/recordings/:recording/cast", need: replay, action: "recording.play", run: s.recordingCast},
+		{method: get, path: ws + "/recordings/:recording/delete", need: manage, action: "recording.delete", run: s.recordingDeleteForm},
+		{method: post, path: ws + "/recordings/:recording/delete", need: manage, action: "recording.delete", run: s.recordingDelete},
+		{method: get, path: ws + "/recording-policy", need: members, action: "recording.read_policy", run: s.recordingPolicyForm},
+		{method: post, path: ws + "/recording-policy", need: members, action: "recording.set_policy", run: s.setRecordingPolicy},
 		{method: get, path: ws + "/limits", need: members, action: "limit.read", run: s.workspaceLimitsForm},
 		{method: post, path: ws + "/limits", need: members, action: "limit.set", run: s.setWorkspaceLimits},
 		{method: post, path: ws + "/keys", person: true, run: s.keyCreate},

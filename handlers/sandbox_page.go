@@ -53,6 +53,7 @@ func (s *Server) sandboxPage(v *visit) error {
 	}
 	if v.actor.May(auth.AuditRead) || v.actor.May(auth.SandboxesRead) {
 		p.AllURL = v.storyURL(string(b.ID))
+		p.RecordingsURL = v.base() + "/recordings?sandbox=" + string(b.ID)
 	}
 	return v.render(http.StatusOK, p.Page())
 }

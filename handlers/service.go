@@ -138,10 +138,21 @@ type Service interface {
 	Sandboxes
 	Files
 	Terminals
+	Recordings
 	People
 	Keys
 	Approvals
 	Record
+}
+
+// Recordings reads recordings of terminals, and sets what is recorded.
+type Recordings interface {
+	RecordingPolicy(ctx context.Context, a auth.Actor) (workspace.RecordingPolicy, error)
+	SetRecordingPolicy(ctx context.Context, a auth.Actor, p workspace.RecordingPolicy) (workspace.RecordingPolicy, error)
+	Recordings(ctx context.Context, a auth.Actor, f workspace.RecordingFilter) ([]workspace.Recording, error)
+	Recording(ctx context.Context, a auth.Actor, id string) (workspace.Recording, error)
+	PlayRecording(ctx context.Context, a auth.Actor, id string) (workspace.Playback, error)
+	DeleteRecording(ctx context.Context, a auth.Actor, id string) error
 }
 
 // Images tells which root filesystems can be used; the image store is one.

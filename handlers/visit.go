@@ -146,6 +146,7 @@ func rightsWords(a auth.Actor) string {
 
 // notices are what a page says after something was done; only the key travels in the address.
 var notices = map[string]ui.Message{
+	"recorded":  {Tone: ui.Ok, Text: "What is recorded is set.", More: "Terminals that are open follow."},
 	"killed":    {Tone: ui.Ok, Text: "Killed. Everything that was inside is gone."},
 	"gone":      {Tone: ui.Warn, Text: "That sandbox is gone: it was killed or it expired.", More: "Its story stays in the activity."},
 	"role":      {Tone: ui.Ok, Text: "The role is changed."},

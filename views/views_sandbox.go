@@ -5,20 +5,21 @@ import "sandgate/views/ui"
 // Sandbox is the page of one sandbox.
 type Sandbox struct {
 	Shell
-	Head      SandboxHead
-	URL       string // of the page without a query
-	Files     Files
-	Preview   *Preview
-	Terminals []TerminalTab
-	CanRun    bool
-	CanKill   bool
-	Running   bool
-	Side      SandboxSide
-	Warning   SandboxWarning
-	Network   Network
-	Activity  []ActivityLine
-	AllURL    string // the sandbox's whole activity, "" without the right to it
-	Snippet   string
+	Head          SandboxHead
+	URL           string // of the page without a query
+	Files         Files
+	Preview       *Preview
+	Terminals     []TerminalTab
+	CanRun        bool
+	CanKill       bool
+	Running       bool
+	Side          SandboxSide
+	Warning       SandboxWarning
+	Network       Network
+	Activity      []ActivityLine
+	RecordingsURL string // of its terminals, "" without the right to them
+	AllURL        string // the sandbox's whole activity, "" without the right to it
+	Snippet       string
 }
 
 // SandboxHead is its name and state; live.

@@ -91,6 +91,16 @@ type Terminals interface {
 	ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error
 }
 
+// Recordings reads recordings of terminals, and sets what is recorded.
+type Recordings interface {
+	RecordingPolicy(ctx context.Context, a auth.Actor) (workspace.RecordingPolicy, error)
+	SetRecordingPolicy(ctx context.Context, a auth.Actor, p workspace.RecordingPolicy) (workspace.RecordingPolicy, error)
+	Recordings(ctx context.Context, a auth.Actor, f workspace.RecordingFilter) ([]workspace.Recording, error)
+	Recording(ctx context.Context, a auth.Actor, id string) (workspace.Recording, error)
+	PlayRecording(ctx context.Context, a auth.Actor, id string) (workspace.Playback, error)
+	DeleteRecording(ctx context.Context, a auth.Actor, id string) error
+}
+
 // Admin administers the workspace that a key is of.
 type Admin interface {
 	CreateWorkspace(ctx context.Context, a auth.Actor, name string) (auth.Workspace, error)
@@ -108,6 +118,7 @@ type Service interface {
 	Commands
 	Files
 	Terminals
+	Recordings
 	Approvals
 	Record
 }

@@ -66,6 +66,7 @@ type fake struct {
 	patch    workspace.SandboxPatch
 	kept     time.Duration
 	limits   workspace.Limits
+	tapes    workspace.RecordingFilter
 	policy   approval.Policy
 	decided  []string
 	asking   approval.Call

@@ -118,6 +118,7 @@ func TestDocumentAndPageNeedNoKey(t *testing.T) {
 var samples = map[string]struct{ query, body string }{
 	"POST /v1/sandboxes":                         {"", `{"label":"a","env":{"A":"b"},"secrets":{"TOKEN":"long enough"},"metadata":{"team":"x"},"resources":{"cpu":1},"network":{"mode":"allow-list","allow":["example.org"]},"platform_key":true,"persistent":false,"idle_timeout":60,"max_lifetime":600,"keep_while_busy":false}`},
 	"PATCH /v1/sandboxes/:id":                    {"", `{"label":"b","metadata":{"team":"y"},"network":{"mode":"none"},"idle_timeout":60,"max_lifetime":600,"keep_while_busy":true}`},
+	"PUT /v1/recording-policy":                   {"", `{"mode":"on","input":false,"max_mb":32,"total_mb":1024,"keep_days":30}`},
 	"PUT /v1/limits":                             {"", `{"memory_mb":2048,"sandboxes":50}`},
 	"POST /v1/sandboxes/:id/snapshots":           {"", `{"name":"with the data loaded"}`},
 	"GET /v1/audit":                              {"?from=2026-01-02T03:04:05Z&to=2026-12-02T03:04:05%2B01:00&actor=a&action=command.&outcome=ok&q=x&limit=3&cursor=9", ""},
@@ -174,7 +175,7 @@ var endless = map[string]bool{
 
 // fill puts ids that the fake knows into a path.
 func fill(path string) string {
-	return strings.NewReplacer(":id", knownID, ":cmd", knownCmd, ":pty", knownPTY, ":group", "ws1", ":key", "ke1", ":snapshot", knownSnapshot, ":role", "viewer", ":approval", knownApproval, ":name", "content").Replace(path)
+	return strings.NewReplacer(":id", knownID, ":cmd", knownCmd, ":pty", knownPTY, ":group", "ws1", ":key", "ke1", ":snapshot", knownSnapshot, ":role", "viewer", ":approval", knownApproval, ":name", "content", ":recording", knownRecording).Replace(path)
 }
 
 // Real answers, good and bad, of every call fit the document; so do the requests.

@@ -147,6 +147,33 @@ var operations = map[string]operation{
 		tag: "sandboxes", summary: "Give a sandbox more time", about: "It is not ended for being idle before the time is over. max_lifetime stays.",
 		body: of[keepRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
 	},
+	"GET /v1/recordings": {
+		tag: "recordings", summary: "List recordings", about: "Of terminals of the workspace, newest first, also of sandboxes that are gone.",
+		query: []param{
+			{name: "sandbox_id", schema: huma.Schema{Type: "string", Pattern: "^(sb[a-z0-9]{20})?$"}},
+			{name: "limit", schema: whole(1, 500, 100)},
+			{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", Pattern: `^(\d{1,17}\.rec[a-z0-9]{20})?$`}},
+		},
+		answers: ok[recordingsBody]("A page of it."), refusals: []int{422},
+	},
+	"GET /v1/recordings/:recording": {tag: "recordings", summary: "Describe a recording", answers: ok[recordingBody]("The recording.")},
+	"GET /v1/recordings/:recording/cast": {
+		tag: "recordings", summary: "Read a recording", about: "An asciicast v3, as an attachment; one that goes on is there up to this moment. Who reads it is on record. One with what was typed needs audit:read.",
+		headers: []param{{name: "Range", about: "One range of bytes.", schema: huma.Schema{Type: "string"}}},
+		answers: []reply{
+			{status: http.StatusOK, about: "The recording.", media: asciicast, headers: []string{"Content-Disposition", "Last-Modified"}},
+			{status: http.StatusPartialContent, about: "The range.", media: asciicast, headers: []string{"Content-Range"}},
+		},
+		refusals: []int{416},
+	},
+	"DELETE /v1/recordings/:recording": {
+		tag: "recordings", summary: "Delete a recording", about: "Once it has ended.", answers: ok[doneBody]("It is gone."), refusals: []int{409},
+	},
+	"GET /v1/recording-policy": {tag: "recordings", summary: "Read what the workspace records", answers: ok[recordingPolicyBody]("What holds.")},
+	"PUT /v1/recording-policy": {
+		tag: "recordings", summary: "Set what the workspace records", about: "Replaces all of it; what is absent becomes the default. Terminals that are open follow.",
+		body: of[recordingPolicyRequest](), answers: ok[recordingPolicyBody]("What holds now."),
+	},
 	"GET /v1/audit": {
 		tag: "audit", summary: "Read the record", about: "What happened in the workspace and what was refused, newest first, by when it began. audit:read reads all of it; with sandboxes:read or sandboxes:manage a sandbox_id must be given.",
 		query: []param{
@@ -273,8 +300,10 @@ var operations = map[string]operation{
 	"GET " + socketPath: {
 		tag: "terminals", summary: "Attach to a terminal", refusals: []int{400, 426},
 		about: "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
-		query: []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}},
-			{name: "ticket", about: "Instead of a key: one from …/ticket.", schema: huma.Schema{Type: "string", Pattern: "^tk[a-z0-9]{26}$"}}},
+		query: []param{
+			{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}},
+			{name: "ticket", about: "Instead of a key: one from …/ticket.", schema: huma.Schema{Type: "string", Pattern: "^tk[a-z0-9]{26}$"}},
+		},
 		answers: []reply{{status: http.StatusSwitchingProtocols, about: "The websocket is open."}},
 	},
 
@@ -329,13 +358,14 @@ var operations = map[string]operation{
 
 // pathParams describes what stands in a path.
 var pathParams = map[string]param{
-	"id":       {about: "Of a sandbox.", schema: huma.Schema{Type: "string", Pattern: "^sb[a-z0-9]{20}$"}},
-	"cmd":      {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
-	"pty":      {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
-	"snapshot": {about: "Of a snapshot.", schema: huma.Schema{Type: "string", Pattern: "^snap[a-z0-9]{20}$"}},
-	"approval": {about: "Of a request for approval.", schema: huma.Schema{Type: "string", Pattern: "^ap[a-z0-9]{20}$"}},
-	"name":     {about: "Of a content.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"group":    {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"key":      {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"role":     {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"id":        {about: "Of a sandbox.", schema: huma.Schema{Type: "string", Pattern: "^sb[a-z0-9]{20}$"}},
+	"cmd":       {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
+	"pty":       {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
+	"snapshot":  {about: "Of a snapshot.", schema: huma.Schema{Type: "string", Pattern: "^snap[a-z0-9]{20}$"}},
+	"recording": {about: "Of a recording.", schema: huma.Schema{Type: "string", Pattern: "^rec[a-z0-9]{20}$"}},
+	"approval":  {about: "Of a request for approval.", schema: huma.Schema{Type: "string", Pattern: "^ap[a-z0-9]{20}$"}},
+	"name":      {about: "Of a content.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"group":     {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"key":       {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"role":      {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
 }

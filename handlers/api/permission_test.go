@@ -31,6 +31,7 @@ import (
 	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
+	"sandgate/sandbox/term/recording"
 )
 
 // allowed says for every call what a key is answered that may sandboxes:read; sandboxes:run; sandboxes:manage; what an
@@ -56,6 +57,12 @@ var allowed = map[string][5]int{
 	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},
 	"PUT /v1/limits":                             {403, 403, 403, 200, 200},
+	"GET /v1/recordings":                         {200, 200, 403, 200, 200},
+	"GET /v1/recordings/:recording":              {200, 200, 403, 200, 404},
+	"GET /v1/recordings/:recording/cast":         {200, 200, 403, 200, 404},
+	"DELETE /v1/recordings/:recording":           {403, 403, 200, 200, 404},
+	"GET /v1/recording-policy":                   {200, 200, 200, 200, 200},
+	"PUT /v1/recording-policy":                   {403, 403, 403, 200, 200},
 	"GET /v1/audit":                              {403, 403, 403, 200, 200}, // of one sandbox whoever may see it: internal/workspace
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/history":      {200, 200, 200, 200, 404},
@@ -116,6 +123,8 @@ var allowed = map[string][5]int{
 
 // town is a server over the real service, on a fake runtime whose agents work in this process: what runs must be harmless.
 type town struct {
+	store *store.Store
+	shelf *recording.Shelf
 	*bench
 	svc  *workspace.Service
 	tmp  string
@@ -158,8 +167,12 @@ func newTown(t *testing.T) *town {
 	})
 	box, err := seal.New(bytes.Repeat([]byte{2}, seal.KeyLen))
 	require.NoError(t, err)
+	w.store = st
+	w.shelf, err = recording.Open(t.TempDir())
+	require.NoError(t, err)
 	w.svc, err = workspace.New(workspace.Options{
-		Store: st, Seal: box, Audit: log, Gate: approval.NewGate(st), Sandboxes: manager, Terminals: term.NewHub(workspace.AttachVia(manager)), Images: oneImage{}, Now: w.clock,
+		Recordings: w.shelf,
+		Store:      st, Seal: box, Audit: log, Gate: approval.NewGate(st), Sandboxes: manager, Terminals: term.NewHub(workspace.AttachVia(manager)), Images: oneImage{}, Now: w.clock,
 		PlatformURL:  "http://sandgate.internal",
 		CheckNetwork: func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) },
 	})
@@ -318,6 +331,9 @@ func (w *town) call(t *testing.T, r route, caller string, want int, things map[s
 		require.NoError(t, err)
 		things = map[string]string{"snapshot": string(n.ID)}
 	}
+	if strings.Contains(r.path, ":recording") {
+		things = map[string]string{"recording": w.recorded(t)}
+	}
 	require.NoError(t, os.RemoveAll(filepath.Join(w.tmp, "c")))
 	require.NoError(t, os.WriteFile(filepath.Join(w.tmp, "a"), []byte("hello"), 0o600))
 	here := strings.NewReplacer("/work/a&limit", w.tmp+"&limit", "/work/", w.tmp+"/")
@@ -341,6 +357,20 @@ func (w *town) call(t *testing.T, r route, caller string, want int, things map[s
 	}
 	a := ask(r.method, target, here.Replace(sample.body), "X-API-Key", w.keys[caller], "Content-Type", content)
 	assert.Equal(t, want, a.status, "%s: %s %s: %.300s", caller, r.method, target, a.body)
+}
+
+// recorded keeps a recording that has ended.
+func (w *town) recorded(t *testing.T) string {
+	t.Helper()
+	r := recording.Recording{
+		ID: sandbox.RandomID("rec"), WorkspaceID: w.boss.Workspace.ID, SandboxID: string(sandbox.NewID()), PTY: sandbox.RandomID("pty"),
+		Part: 1, StartedAt: w.clock(), EndedAt: w.clock(), End: recording.EndExited,
+	}
+	f, err := w.shelf.Create(r.ID, recording.Start{At: r.StartedAt, Cols: 80, Rows: 24})
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.NoError(t, w.store.InsertRecording(context.Background(), r))
+	return r.ID
 }
 
 // socket attaches to a terminal; want is the close code, or 0 where it stays open.

@@ -41,6 +41,15 @@ type limitsRequest struct {
 	Sandboxes *int     `json:"sandboxes,omitempty" nullable:"true" minimum:"1" maximum:"100000" doc:"That may be alive at a time."`
 }
 
+// recordingPolicyRequest is the body of PUT /v1/recording-policy. What is absent or null becomes the default.
+type recordingPolicyRequest struct {
+	Mode     string `json:"mode,omitempty" enum:"off,on,always" doc:"off unless given. always: a terminal that cannot be recorded does not open."`
+	Input    bool   `json:"input,omitempty" doc:"Record what is typed, too: passwords are in it."`
+	MaxMB    *int   `json:"max_mb,omitempty" nullable:"true" minimum:"1" maximum:"1024" doc:"MiB of one recording; 64 unless given."`
+	TotalMB  *int   `json:"total_mb,omitempty" nullable:"true" minimum:"1" maximum:"1048576" doc:"MiB of all, max_mb at least; 2048 unless given."`
+	KeepDays *int   `json:"keep_days,omitempty" nullable:"true" minimum:"1" maximum:"3650" doc:"90 unless given."`
+}
+
 type networkRequest struct {
 	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"public unless given: every public address, and nothing of the host's own networks."`
 	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"For allow-list: names (example.org, *.example.org) and IPv4 networks (1.2.3.0/24), each with an optional port (:443)."`

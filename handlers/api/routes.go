@@ -31,6 +31,8 @@ var (
 	asked   = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage}
 	decide  = []auth.Permission{auth.ApprovalsDecide}
 	ruling  = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage, auth.MembersManage}
+	replay  = []auth.Permission{auth.SandboxesRead, auth.AuditRead}
+	manage  = []auth.Permission{auth.SandboxesManage}
 	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
@@ -60,6 +62,12 @@ func (s *server) routes() []route {
 		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},
 		{http.MethodPut, "/v1/limits", "limit.set", members, false, s.setWorkspaceLimits},
+		{http.MethodGet, "/v1/recordings", "recording.list", replay, false, s.listRecordings},
+		{http.MethodGet, "/v1/recordings/:recording", "recording.read", replay, false, s.getRecording},
+		{http.MethodGet, "/v1/recordings/:recording/cast", "recording.play", replay, false, s.getCast},
+		{http.MethodDelete, "/v1/recordings/:recording", "recording.delete", manage, false, s.deleteRecording},
+		{http.MethodGet, "/v1/recording-policy", "recording.read_policy", bounds, false, s.recordingPolicy},
+		{http.MethodPut, "/v1/recording-policy", "recording.set_policy", members, false, s.setRecordingPolicy},
 		{http.MethodGet, "/v1/audit", "audit.read", records, false, s.listAudit},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
 		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},

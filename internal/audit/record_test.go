@@ -95,23 +95,16 @@ func TestSearchOfManyGoesByPages(t *testing.T) {
 	}
 	for _, f := range []audit.Filter{{}, {Actor: "ann"}, {Actor: "nobody"}, {Outcome: audit.OK}, {Action: "terminal."}} {
 		f.Limit = 70
-		var all, found []int64
-		for _, q := range []string{"", "common"} {
-			f.Q, f.BeforeSeq = q, 0
-			for {
-				page := seqs(t, l, f)
-				if len(page) == 0 {
-					break
-				}
-				f.BeforeSeq = page[len(page)-1]
-				if q == "" {
-					all = append(all, page...)
-				} else {
-					found = append(found, page...)
-				}
+		for {
+			f.Q = ""
+			page := seqs(t, l, f)
+			f.Q = "common"
+			require.Equal(t, page, seqs(t, l, f), "%+v", f)
+			if len(page) == 0 {
+				break
 			}
+			f.BeforeSeq = page[len(page)-1]
 		}
-		require.Equal(t, all, found, "%+v", f)
 	}
 }
 
@@ -121,7 +114,7 @@ func TestHostileQueriesAreText(t *testing.T) {
 	require.NoError(t, l.Note(context.Background(), audit.Event{Action: "command.run", Target: `grep "a" NEAR(b c) OR NOT d* ^e col:f`, Outcome: audit.OK}))
 	for _, q := range []string{
 		`"`, `""`, `"""`, `'`, `*`, `^`, `(`, `)`, `NEAR(`, `NEAR(a b, 5)`, `AND`, `OR`, `NOT`, `a AND`, `NOT a`, `col:f`, `actor:x`, `{actor target} : x`, `-a`, `+a`, `a + b`,
-		"\x00", "a\x00b", "\xff\xfe", "\u202e", "%", "_", `\`, ";", "--", `'; DROP TABLE audit_events; --`, `audit_search`, strings.Repeat(`"`, 199), strings.Repeat("a ", 99),
+		`a"`, `"a`, `a"b`, `x" OR actor:"y`, `a" *`, "\x00", "a\x00b", "\xff\xfe", "\u202e", "%", "_", `\`, ";", "--", `'; DROP TABLE audit_events; --`, `audit_search`, strings.Repeat(`"`, 199), strings.Repeat("a ", 99),
 		strings.Repeat("(", 200), "😀", "日本", "\t\n", "a\u0301",
 	} {
 		_, err := l.List(context.Background(), audit.Filter{Q: q})
@@ -209,7 +202,7 @@ func TestOutputsAreKeptBesideTheChain(t *testing.T) {
 func TestCopiesThatCannotBeWrittenAreBounded(t *testing.T) {
 	l := open(t, t.TempDir())
 	big := &audit.Output{Stdout: make([]byte, audit.MaxOutput), StdoutTotal: audit.MaxOutput}
-	for range 300 { // 256 of them are 16 MiB
+	for range 260 { // 256 of them are 16 MiB
 		began(t, l, audit.Event{Action: "command.run"}).EndWith(nil, "", audit.Facts{}, big)
 	}
 	require.NoError(t, l.Flush(context.Background()))
@@ -217,7 +210,7 @@ func TestCopiesThatCannotBeWrittenAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 256, sizes.Copies)
 	checked, bad := verify(t, l)
-	require.EqualValues(t, []int64{600, 0}, []int64{checked, bad})
+	require.EqualValues(t, []int64{520, 0}, []int64{checked, bad})
 }
 
 func TestTend(t *testing.T) {
@@ -313,7 +306,7 @@ func TestCells(t *testing.T) {
 
 // Whoever looks at a record while its first events come finds nothing missing.
 func TestVerifyWhileItBegins(t *testing.T) {
-	for range 20 {
+	for range 5 {
 		l := open(t, t.TempDir())
 		noted := make(chan error)
 		go func() { noted <- l.Note(context.Background(), audit.Event{Action: "key.create", Outcome: audit.OK}) }()

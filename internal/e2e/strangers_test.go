@@ -104,11 +104,16 @@ func (s *server) resident(email, workspace string) *resident {
 		require.NotNil(s.t, m, "%s in %s", pattern, people)
 		return string(m[1])
 	}
+	code, body = r.visitor.do("POST", "/w/"+workspace+"/recording-policy", url.Values{"mode": {"on"}, "max_mb": {"64"}, "total_mb": {"2048"}, "keep_days": {"90"}})
+	require.Less(s.t, code, 400, "%s", body)
 	r.has = belongings{
 		"slug": workspace, "id": id, "pty": r.openPTY(id), "cmd": cmd.ID,
 		"user": find(`/people/([^/"]+)/role`), "invitation": find(`/people/invitations/([^/"]+)/withdraw`), "key": find(`/keys/([^/"]+)/revoke`),
 		"image": "base", "snapshot": r.snapshot(id),
 	}
+	var tapes struct{ Items []recordingJSON }
+	r.ok("GET", "/v1/recordings?sandbox_id="+id, nil, &tapes)
+	r.has["recording"] = tapes.Items[0].ID
 	r.has["event"] = fmt.Sprint(r.audit("sandbox_id=" + id).Items[0].Seq)
 	return r
 }
@@ -124,7 +129,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	unknown := belongings{
 		"slug": "nowhere", "id": "sb" + strings.Repeat("0", 20), "pty": "pty" + strings.Repeat("0", 20), "cmd": "cmd" + strings.Repeat("0", 20),
 		"user": "us" + strings.Repeat("0", 20), "invitation": "iv" + strings.Repeat("0", 20), "key": "ky" + strings.Repeat("0", 20), "image": "base",
-		"snapshot": "snap" + strings.Repeat("0", 20), "event": "999999999",
+		"snapshot": "snap" + strings.Repeat("0", 20), "event": "999999999", "recording": "rec" + strings.Repeat("0", 20),
 	}
 
 	t.Run("pages", func(t *testing.T) {
@@ -161,10 +166,10 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	t.Run("calls", func(t *testing.T) {
 		walked := 0
 		for _, route := range api.Routes() {
-			if !strings.Contains(route.Path, ":id") && !strings.Contains(route.Path, ":snapshot") || strings.HasSuffix(route.Path, "/ws") {
+			if !strings.Contains(route.Path, ":id") && !strings.Contains(route.Path, ":snapshot") && !strings.Contains(route.Path, ":recording") || strings.HasSuffix(route.Path, "/ws") {
 				continue
 			}
-			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty", "snapshot"), bob.has.with(unknown, "id", "cmd", "pty", "snapshot")
+			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty", "snapshot", "recording"), bob.has.with(unknown, "id", "cmd", "pty", "snapshot", "recording")
 			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24, "label": "x", "mode": "0644", "name": "kept"}
 			code, answer := bob.rest.do(route.Method, foreign.fill(route.Path)+"?path=/work/x&name=x", only(t, body, route.Method, route.Path))
 			if code != http.StatusNotFound {

@@ -56,17 +56,12 @@ func TestMigrationsHaveNoGaps(t *testing.T) {
 	files, err := os.ReadDir("migrations")
 	require.NoError(t, err)
 	name := regexp.MustCompile(`^(\d{5})_[a-z_]+\.sql$`)
-	next := 1
-	for _, f := range files {
+	for i, f := range files {
 		m := name.FindStringSubmatch(f.Name())
 		require.NotNil(t, m, "%s: the name is not NNNNN_words.sql", f.Name())
 		n, err := strconv.Atoi(m[1])
 		require.NoError(t, err)
-		for next >= 10 && next <= 13 && next < n {
-			next++ // taken by branches that are not merged yet
-		}
-		require.Equal(t, next, n, "%s: numbers have no gaps and no repeats", f.Name())
-		next++
+		require.Equal(t, i+1, n, "%s: numbers have no gaps and no repeats", f.Name())
 	}
 	require.NotEmpty(t, files)
 }

@@ -19,7 +19,11 @@ import (
 type (
 	RecordingPolicy = recording.Policy
 	RecordingFilter = recording.Filter
+	RecordingMode   = recording.Mode
 )
+
+// DefaultRecordingPolicy holds where a workspace has set nothing.
+func DefaultRecordingPolicy() RecordingPolicy { return recording.DefaultPolicy() }
 
 // Recording is what is shown of one; while it goes on, EndedAt is zero and Bytes fresh.
 type Recording struct{ recording.Recording }

@@ -106,8 +106,9 @@ func New(o Options) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	// More creations at once than this only wait for each other on the processors.
-	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(2, 2*runtime.NumCPU())), features: cpuFeatures}
+	// More creations at once than this only wait for each other on the processors; with fewer, other work on the machine
+	// would take their share.
+	r := &Runtime{o: o, boot: strings.TrimSpace(string(boot)), cg: cg, slots: make(chan struct{}, max(4, 4*runtime.NumCPU())), features: cpuFeatures}
 	if r.agent, err = installAgent(o.AgentBinary, agentsDir(filepath.Dir(o.Images.Dir()))); err != nil {
 		return nil, err
 	}

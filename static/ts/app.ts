@@ -15,4 +15,6 @@ startLive();
 startSplit();
 startFiles();
 startTerminals();
+const player = document.querySelector<HTMLElement>("[data-player]");
+if (player) void import("./player").then((p) => p.play(player));
 startApprovals();

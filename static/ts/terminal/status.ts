@@ -50,7 +50,11 @@ export class Status {
 
 	message(f: Exclude<ServerFrame, { kind: "output" | "snapshot" | "pong" }>): void {
 		switch (f.kind) {
+			case "recording":
+				this.bar().recorded(f.on);
+				break;
 			case "hello":
+				this.bar().recorded(false); // else it says so
 				this.trouble = "";
 				this.host.size(f.cols, f.rows);
 				this.setRole(f.role, f.driver);
