@@ -102,7 +102,7 @@ var allowed = map[string][5]int{
 	"GET /v1/approvals/:approval/contents/:name": {200, 200, 200, 200, 404},
 	"POST /v1/approvals/:approval/approve":       {403, 403, 403, 403, 403}, // who may is in the tests of approvals
 	"POST /v1/approvals/:approval/deny":          {403, 403, 403, 403, 403},
-	"POST /v1/approvals/:approval/dry-run":       {403, 403, 403, 403, 404},
+	"POST /v1/approvals/:approval/dry-run":       {403, 403, 403, 403, 403},
 	"POST /v1/approvals/:approval/cancel":        {403, 403, 403, 403, 404}, // only who asked
 	"GET /v1/policy":                             {200, 200, 200, 200, 200},
 	"PUT /v1/policy":                             {403, 403, 403, 200, 200},

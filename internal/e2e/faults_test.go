@@ -270,7 +270,7 @@ func TestEveryStepMayFail(t *testing.T) {
 			made = r.ID
 			_, err := h.CreateWithin(ctx, r, sandbox.Quota{})
 			return err
-		}, created, []string{"create", "start", "exec"}},
+		}, created, []string{"create", "start"}},
 		{"kill", func() {
 			r := h.record(false)
 			made = r.ID
@@ -281,13 +281,13 @@ func TestEveryStepMayFail(t *testing.T) {
 		{"resume", func() { awake(); require.NoError(t, h.Suspend(ctx, base.ID)) }, func() error {
 			_, err := h.Resume(ctx, base.ID)
 			return err
-		}, func(string) {}, []string{"exec"}},
+		}, func(string) {}, nil}, // a failed restore goes on with the files alone: TestWhatCannotBeRestoredIsToldApart
 		{"fork", awake, func() error {
 			r := h.record(false)
 			made = r.ID
 			_, err := h.Fork(ctx, base.ID, r, sandbox.Quota{})
 			return err
-		}, created, []string{"checkpoint", "exec"}},
+		}, created, []string{"checkpoint"}},
 		{"snapshot", awake, func() error {
 			s, err := h.TakeSnapshot(ctx, base.ID, sandbox.Snapshot{ID: sandbox.NewSnapshotID(), WorkspaceID: "ws1", Name: "kept"}, sandbox.SnapshotQuota{})
 			if err == nil {

@@ -36,7 +36,8 @@ func (s *Store) InsertApproval(ctx context.Context, r approval.Record, contents 
 	return s.write(ctx, "insert approval "+r.ID, func(tx *sql.Tx) error {
 		var inSandbox, all, bytes int64
 		err := tx.QueryRowContext(ctx, `SELECT count(*) FILTER (WHERE sandbox_id = ?), count(*), coalesce(sum(bytes), 0) FROM approvals
-			WHERE workspace_id = ? AND status IN ('pending', 'approved')`, r.SandboxID, r.WorkspaceID).Scan(&inSandbox, &all, &bytes)
+			WHERE workspace_id = ? AND (status = 'pending' AND expires_at > ? OR status = 'approved' AND use_by > ?)`,
+			r.SandboxID, r.WorkspaceID, micros(r.CreatedAt), micros(r.CreatedAt)).Scan(&inSandbox, &all, &bytes)
 		switch {
 		case err != nil:
 			return err

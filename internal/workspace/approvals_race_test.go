@@ -231,6 +231,7 @@ func (x *trial) run(crash *crashing, other string) bool {
 	}
 	if rec.Status != approval.Used {
 		require.False(t, executed, what)
+		_, _ = x.CancelRequest(ctx, x.ann, id) // what waits is bounded
 	}
 	return executed
 }
