@@ -64,6 +64,18 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 		return c.ID
 	}
 	vars["CMD"] = background()
+	api.ok("PUT", "/v1/recording-policy", map[string]any{"mode": "on"}, nil)
+	api.ok("DELETE", "/v1/sandboxes/"+id+"/ptys/"+api.openPTY(id), nil, nil)
+	require.Eventually(t, func() bool { // the one that was open before is recorded from now on, too
+		var list struct{ Items []recordingJSON }
+		api.ok("GET", "/v1/recordings", nil, &list)
+		for _, r := range list.Items {
+			if r.EndedAt != nil {
+				vars["RECORDING"] = r.ID
+			}
+		}
+		return vars["RECORDING"] != ""
+	}, 30*time.Second, 50*time.Millisecond)
 	asking := func(of rest) string {
 		var box struct{ ID string }
 		of.ok("POST", "/v1/sandboxes", map[string]any{"approval": map[string]string{"command": "ask"}}, &box)

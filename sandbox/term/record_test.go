@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
 	"time"
 
 	"github.com/stretchr/testify/require"

@@ -133,8 +133,12 @@ func TestRecordedOutputIsTheOutput(t *testing.T) {
 }
 
 var secrets = []Secret{
-	{"hunter22", "[secret PASSWORD]"}, {"er22-long", "[secret OTHER]"}, {"aaaa", "[secret A]"}, {"unt", "[secret PART]"},
-	{"пароль", "[secret CYRILLIC]"}, {"line one\nline two", "[secret LINES]"},
+	{"hunter22", "[secret PASSWORD]"},
+	{"er22-long", "[secret OTHER]"},
+	{"aaaa", "[secret A]"},
+	{"unt", "[secret PART]"},
+	{"пароль", "[secret CYRILLIC]"},
+	{"line one\nline two", "[secret LINES]"},
 }
 
 // masked is the plain way: every byte of every occurrence of every secret is hidden, and each run shows one name.
@@ -460,8 +464,14 @@ func TestTheShelfIsForItsOwnerAlone(t *testing.T) {
 func TestPolicies(t *testing.T) {
 	require.NoError(t, DefaultPolicy().Check())
 	for _, p := range []Policy{
-		{"sometimes", false, 1, 1, 1}, {Off, false, 0, 1, 1}, {On, false, 1, 0, 1}, {Always, false, 2, 1, 1}, {On, false, 1, 1, 0},
-		{On, false, MostMB + 1, MostTotal, 1}, {On, false, 1, MostTotal + 1, 1}, {On, false, 1, 1, MostDays + 1},
+		{"sometimes", false, 1, 1, 1},
+		{Off, false, 0, 1, 1},
+		{On, false, 1, 0, 1},
+		{Always, false, 2, 1, 1},
+		{On, false, 1, 1, 0},
+		{On, false, MostMB + 1, MostTotal, 1},
+		{On, false, 1, MostTotal + 1, 1},
+		{On, false, 1, 1, MostDays + 1},
 	} {
 		require.True(t, fault.Is(p.Check(), fault.Invalid), "%v", p)
 	}
