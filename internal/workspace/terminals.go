@@ -158,7 +158,9 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		}
 		if !fault.Is(err, fault.ApprovalNeeded) {
 			need, granted = auth.SandboxesRun, !until.IsZero() // losing it closes the terminal; it may be opened again for viewing
-			check = func(ctx context.Context) (time.Time, error) { return s.mayType(ctx, a, r, pty) }
+			if err == nil {                                    // else the gate refuses, below, and that must not end the record of it
+				check = func(ctx context.Context) (time.Time, error) { return s.mayType(ctx, a, r, pty) }
+			}
 		}
 	}
 	ctx, cancel := s.guardTerminal(ctx, a, need, check)
