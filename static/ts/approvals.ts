@@ -11,6 +11,7 @@ function waiting(): number {
 
 /** Says how many wait: in the title, in the navigation, and to who asked to be told. */
 function tell(): void {
+	if (!find("[data-waiting]")) return; // a list of decided ones tells nothing about what waits
 	const now = waiting();
 	document.title = now > 0 ? `(${now}) ${plainTitle}` : plainTitle;
 	for (const c of all("[data-waiting-count]")) {
