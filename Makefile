@@ -54,9 +54,12 @@ check: ## runs what CI runs: format, vet, staticcheck, lint, generated files, th
 
 lint: lint-go lint-web ## checks format, vet, staticcheck, further analyzers, generated files and the front end
 
-soak: prepare ## runs ten thousand commands, then repeats the tests of the lifecycle and of terminals for SOAK (default 20) rounds
-	@CGO_ENABLED=1 go test -tags soak -timeout 1h -count=1 -v -run 'TestTenThousandCommands|TestExhaustionForLong|TestFloodsForLong' ./internal/e2e
+soak: prepare ## runs ten thousand commands, kills a thousand servers, then repeats the tests of the lifecycle and of terminals for SOAK (default 20) rounds
+	@CGO_ENABLED=1 go test -tags soak -timeout 1h -count=1 -v -run 'TestTenThousandCommands|TestExhaustionForLong|TestFloodsForLong|TestTwoThousandTerminals' ./internal/e2e
+	@go test -tags soak -timeout 3h -count=1 -v -run TestAThousandCrashes ./internal/e2e
 	@CGO_ENABLED=1 go test -tags soak -timeout 1h -count=1 -v -run TestWritersAreKilled ./internal/audit
+	@SANDGATE_SCREEN_ROUNDS=2000 go test -timeout 2h -count=1 -run TestSnapshotsPaint ./sandbox/screen
+	@go test -run xxx -fuzz FuzzScreen -fuzztime 10m ./sandbox/screen
 	@CGO_ENABLED=1 go test -p 1 -timeout 4h -race -count=$(or $(SOAK),20) ./sandbox/... ./internal/e2e/...
 
 bench: prepare ## measures against bare runsc, prints the table and writes bench/latest.json

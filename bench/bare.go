@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 // bare runs runsc without the product around it: the image, the flags and the configuration are those of a sandbox that the
@@ -22,15 +24,20 @@ type bare struct {
 	like   string // id of the sandbox that it is like
 	runsc  string
 	flags  []string
+	mu     sync.Mutex // for config
 	config map[string]any
 	dir    string // state and bundles
-	count  int
+	count  atomic.Int64
+	group  *group // all of it is in there
 }
 
 func newBare(ctx context.Context, srv *server, w *world) (*bare, error) {
 	b := &bare{ctx: ctx, srv: srv, world: w}
 	err := b.masquerade()
 	if err != nil {
+		return nil, err
+	}
+	if b.group, err = newGroup(w.name); err != nil {
 		return nil, err
 	}
 	if b.like, err = srv.create(); err != nil {
@@ -93,9 +100,6 @@ func (b *bare) learn() error {
 		return errors.New("the bundle has no process")
 	}
 	process["args"] = []string{"/bin/sleep", "1000000"}
-	if linux, ok := b.config["linux"].(map[string]any); ok {
-		delete(linux, "cgroupsPath") // limits are the product's work
-	}
 	return nil
 }
 
@@ -106,9 +110,12 @@ type container struct {
 	n  int
 }
 
-// within gives the configuration with another network namespace.
-func (b *bare) within(namespace string) ([]byte, error) {
+// configFor gives the configuration with another network namespace and group. Nothing is limited: that is the product's work.
+func (b *bare) configFor(id, namespace string) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	linux, _ := b.config["linux"].(map[string]any)
+	linux["cgroupsPath"] = "/" + filepath.Join(b.world.name, id)
 	all, _ := linux["namespaces"].([]any)
 	for _, one := range all {
 		if ns, ok := one.(map[string]any); ok && ns["type"] == "network" {
@@ -121,6 +128,14 @@ func (b *bare) within(namespace string) ([]byte, error) {
 func (b *bare) command(flags []string, args ...string) *exec.Cmd {
 	all := slices.Concat([]string{"--root=" + filepath.Join(b.dir, "root")}, b.flags, flags, args)
 	return exec.CommandContext(b.ctx, b.runsc, all...)
+}
+
+// within does something with this program in the group, so that all that it starts is counted there.
+func (b *bare) within(do func() error) error {
+	if err := b.group.join(os.Getpid()); err != nil {
+		return err
+	}
+	return errors.Join(do(), b.group.leave(os.Getpid()))
 }
 
 // run runs it with files for output: what a sandbox inherits must not be a pipe that somebody reads to its end.
@@ -149,8 +164,8 @@ func (b *bare) create() (*container, error) {
 
 // prepare makes what is ready before a bare sandbox is timed: its network namespace, bundle and directory.
 func (b *bare) prepare() (*container, error) {
-	b.count++
-	c := &container{b: b, id: fmt.Sprintf("bare%04d", b.count), n: b.count}
+	n := int(b.count.Add(1))
+	c := &container{b: b, id: fmt.Sprintf("bare%04d", n), n: n}
 	namespace, err := b.link(c.n)
 	if err != nil {
 		return nil, err
@@ -161,7 +176,7 @@ func (b *bare) prepare() (*container, error) {
 			return nil, err
 		}
 	}
-	text, err := b.within(namespace)
+	text, err := b.configFor(c.id, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -194,5 +209,5 @@ func (b *bare) close() error {
 	for _, m := range mounts {
 		_ = exec.Command("umount", m).Run() // not one where this version makes none
 	}
-	return errors.Join(b.srv.kill(b.like), os.RemoveAll(b.dir))
+	return errors.Join(b.srv.kill(b.like), os.RemoveAll(b.dir), b.group.close())
 }

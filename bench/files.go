@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -37,7 +36,7 @@ func (b *bench) files() (err error) {
 	if err := errors.Join(b.srv.exec(id, makeBig), c.exec(makeBig)); err != nil {
 		return err
 	}
-	before, err := b.srv.memory("VmRSS")
+	before, err := mebibytes(b.srv.proc("status"), "VmRSS")
 	if err != nil {
 		return err
 	}
@@ -56,7 +55,7 @@ func (b *bench) files() (err error) {
 			speeds[i] = append(speeds[i], gigabyte/1e6/time.Since(begin).Seconds())
 		}
 	}
-	peak, err := b.srv.memory("VmHWM")
+	peak, err := mebibytes(b.srv.proc("status"), "VmHWM")
 	if err != nil {
 		return err
 	}
@@ -68,21 +67,6 @@ func (b *bench) files() (err error) {
 
 func (s *server) proc(name string) string {
 	return filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid), name)
-}
-
-// memory reads a line of the server's status, in MiB.
-func (s *server) memory(line string) (float64, error) {
-	text, err := os.ReadFile(s.proc("status"))
-	if err != nil {
-		return 0, err
-	}
-	for l := range strings.Lines(string(text)) {
-		if f := strings.Fields(l); len(f) == 3 && f[0] == line+":" {
-			kib, err := strconv.ParseFloat(f[1], 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("no %s in the server's status", line)
 }
 
 // raw does one call of files/raw to its end and gives how many bytes came back.

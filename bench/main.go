@@ -30,6 +30,8 @@ type bench struct {
 	srv  *server
 	bare *bare
 	rows map[string]row
+
+	many, burstSize int // how many sandboxes the rows of 500 and of 100 make
 }
 
 // measurements in the order of the table; one may give several rows.
@@ -43,11 +45,13 @@ var measurements = []struct {
 	{[]string{"exec_32", "exec_32_p99"}, (*bench).exec32},
 	{[]string{"resume"}, (*bench).resume},
 	{[]string{"fork"}, (*bench).fork},
+	{[]string{"burst100", "burst100_failures", "burst100_leftovers"}, (*bench).burst},
 	{[]string{"idle_memory"}, (*bench).idleMemory},
 	{[]string{"file_get_1g", "file_put_1g", "server_rss_growth_1g"}, (*bench).files},
 	{[]string{"audit_cost"}, (*bench).auditCost},
 	{[]string{"net_download"}, (*bench).download},
 	{[]string{"policy_change_500"}, (*bench).policyChange},
+	{[]string{"list500_ms", "idle_cpu_500"}, (*bench).manyIdle},
 }
 
 func main() {
@@ -71,13 +75,15 @@ func main() {
 func run(ctx context.Context) (err error) {
 	out := flag.String("out", "", "file to write the rows to, as JSON; rows that are not measured now are kept")
 	only := flag.String("only", "", "comma-separated names of rows; all by default")
+	many := flag.Int("many", 500, "how many sandboxes the rows of 500 make; with another number, for trying out, the file is left alone")
+	burst := flag.Int("burst", burst, "likewise how many that of 100 makes")
 	flag.Parse()
 	var names []string
 	if *only != "" {
 		names = strings.Split(*only, ",")
 	}
 
-	b := &bench{ctx: ctx, rows: map[string]row{}}
+	b := &bench{ctx: ctx, rows: map[string]row{}, many: *many, burstSize: *burst}
 	w, err := newWorld(ctx)
 	if err != nil {
 		return err
@@ -102,10 +108,15 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	b.print()
-	if *out == "" {
+	if *out == "" || flagGiven("many") || flagGiven("burst") {
 		return nil
 	}
 	return b.write(*out)
+}
+
+func flagGiven(name string) (given bool) {
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	return given
 }
 
 func (b *bench) print() {

@@ -1,15 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -151,7 +145,8 @@ func crowd(rounds int, do func() error) ([]float64, error) {
 	return all, errors.Join(errs...)
 }
 
-// idleMemory: proportional set size of everything that belongs to a sandbox, over 20 idle ones at once, the bridge included.
+// idleMemory: proportional set size of everything that belongs to a sandbox, over 20 idle ones at once. They are measured
+// once nobody has called them for so long that they are at rest; a bridge that is still there counts.
 func (b *bench) idleMemory() (err error) {
 	var ids []string
 	defer func() {
@@ -165,9 +160,12 @@ func (b *bench) idleMemory() (err error) {
 			return err
 		}
 		ids = append(ids, id)
-		if err := b.srv.exec(id, "true"); err != nil { // the bridge is up
+		if err := b.srv.exec(id, "true"); err != nil { // it was used
 			return err
 		}
+	}
+	if err := b.atRest(ids); err != nil {
+		return err
 	}
 	ours, err := memoryOf(ids)
 	if err != nil {
@@ -198,44 +196,6 @@ func (b *bench) idleMemory() (err error) {
 	}
 	b.pair("idle_memory", "MiB", []float64{ours / idleCount}, []float64{reference / idleCount})
 	return nil
-}
-
-// memoryOf sums the proportional set size, in MiB, of every process whose command line names one of the ids.
-func memoryOf(ids []string) (float64, error) {
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return 0, err
-	}
-	var total float64
-	seen := map[string]bool{}
-	for _, dir := range dirs {
-		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil {
-			continue // gone meanwhile
-		}
-		i := slices.IndexFunc(ids, func(id string) bool { return bytes.Contains(cmdline, []byte(id)) })
-		if i < 0 {
-			continue
-		}
-		seen[ids[i]] = true
-		rollup, err := os.ReadFile(filepath.Join(dir, "smaps_rollup"))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(rollup)) {
-			if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
-				kib, err := strconv.ParseFloat(f[1], 64)
-				if err != nil {
-					return 0, err
-				}
-				total += kib / 1024
-			}
-		}
-	}
-	if len(seen) != len(ids) {
-		return 0, fmt.Errorf("only %d of %d sandboxes have processes", len(seen), len(ids))
-	}
-	return total, nil
 }
 
 func ms(begin time.Time) float64 { return float64(time.Since(begin).Microseconds()) / 1000 }

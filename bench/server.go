@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// callLimit is how long one call may take: of a hundred creates at once the last one waits for all others.
+const callLimit = 5 * time.Minute
+
 // server is the product's, on a data directory of its own.
 type server struct {
 	ctx       context.Context
@@ -26,7 +29,7 @@ type server struct {
 }
 
 // client keeps a connection for each of as many callers as the table has at once.
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true, ReadBufferSize: chunk, WriteBufferSize: chunk}}
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128, DisableCompression: true, ReadBufferSize: chunk, WriteBufferSize: chunk}}
 
 func startServer(ctx context.Context, flags ...string) (s *server, err error) {
 	s = &server{ctx: ctx}
@@ -95,11 +98,14 @@ func (s *server) close() error {
 }
 
 func (s *server) call(method, path string, body, out any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(text))
 	if err != nil {
@@ -122,9 +128,11 @@ func (s *server) call(method, path string, body, out any) error {
 	return json.Unmarshal(answer, out)
 }
 
-func (s *server) create() (string, error) {
+func (s *server) create() (string, error) { return s.createWith(map[string]any{"label": "bench"}) }
+
+func (s *server) createWith(options map[string]any) (string, error) {
 	var sb struct{ ID string }
-	err := s.call("POST", "/v1/sandboxes", map[string]any{"label": "bench"}, &sb)
+	err := s.call("POST", "/v1/sandboxes", options, &sb)
 	return sb.ID, err
 }
 

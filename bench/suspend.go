@@ -96,9 +96,7 @@ func (b *bench) fork() (err error) {
 }
 
 func (s *server) createPersistent() (string, error) {
-	var sb struct{ ID string }
-	err := s.call("POST", "/v1/sandboxes", map[string]any{"label": "bench", "persistent": true}, &sb)
-	return sb.ID, err
+	return s.createWith(map[string]any{"label": "bench", "persistent": true})
 }
 
 // checkpointed gives the state of a bare sandbox.

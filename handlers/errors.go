@@ -81,7 +81,7 @@ func visitOf(s *Server, c echo.Context) *visit {
 func (v *visit) writeProblem(status int, err error) error {
 	r := v.Request()
 	if strings.HasPrefix(r.Header.Get("Accept"), "application/json") || strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream") {
-		body := map[string]any{"detail": fault.Public(err), "code": fault.KindOf(err)}
+		body := map[string]any{"detail": v.sentence(err), "code": fault.KindOf(err)}
 		var e *fault.Error
 		if asFault(err, &e) && e.Fields != nil {
 			body["fields"] = e.Fields
@@ -92,8 +92,12 @@ func (v *visit) writeProblem(status int, err error) error {
 		return v.toSignIn()
 	}
 	p := views.Problem{
-		Shell: v.shell(heading(status), ""), Status: status, Heading: heading(status), Text: fault.Public(err), Advice: advice(err),
+		Shell: v.shell(heading(status), ""), Status: status, Heading: heading(status), Text: v.sentence(err), Advice: advice(err),
 		RequestID: v.requestID(), Back: v.wayBack(),
+	}
+	if fault.Is(err, fault.ApprovalNeeded) {
+		p.Heading = "This waits for a yes"
+		p.Back = ui.Link{Text: "To the request", URL: v.approvalsBase() + "/" + approvalOf(err)}
 	}
 	if v.partial() {
 		v.Response().Header().Set("HX-Retarget", "#toasts")
@@ -101,6 +105,24 @@ func (v *visit) writeProblem(status int, err error) error {
 		return v.render(status, p.Toast())
 	}
 	return v.render(status, p.Page())
+}
+
+// sentence is what a person reads. What waits for approval is done again by a click, not with a header.
+func (v *visit) sentence(err error) string {
+	if fault.Is(err, fault.ApprovalNeeded) {
+		return "Somebody else is asked about this now. Once they have approved it, do the same again: it runs then, once."
+	}
+	return fault.Public(err)
+}
+
+func approvalOf(err error) string {
+	var e *fault.Error
+	if asFault(err, &e) {
+		if id, ok := e.Extra["approval_id"].(string); ok {
+			return id
+		}
+	}
+	return ""
 }
 
 // toSignIn leads to the sign-in page and back afterwards. Only what can be asked again is come back to.

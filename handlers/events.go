@@ -14,6 +14,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/fault"
+	"sandgate/internal/workspace"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -32,7 +33,12 @@ type events struct {
 // stream sends what show gives: at once, after each change in the workspace, and every Tick. It ends when the browser goes,
 // or within 2 s of the person losing the right to look: then the page is told why.
 func (v *visit) stream(show func(*events) error) error {
-	ctx, cancel := v.s.o.Service.Guard(v.ctx(), v.actor, auth.SandboxesRead)
+	return v.streamFor(auth.SandboxesRead, v.s.o.Tick, true, show)
+}
+
+// streamFor is stream for another right and another tick; without wakes changes in the workspace bring nothing about.
+func (v *visit) streamFor(need auth.Permission, every time.Duration, wakes bool, show func(*events) error) error {
+	ctx, cancel := v.s.o.Service.Guard(v.ctx(), v.actor, need)
 	defer cancel()
 	plain := v.Request()
 	defer v.SetRequest(plain) // the page that says what went wrong is rendered when the guard's context has ended
@@ -42,8 +48,11 @@ func (v *visit) stream(show func(*events) error) error {
 	h.Set("X-Accel-Buffering", "no")
 	out := &events{v: v, rc: http.NewResponseController(v.Response().Writer), seed: maphash.MakeSeed(), last: map[string]uint64{}}
 	_ = out.rc.SetWriteDeadline(time.Time{}) // the server's own limit is for pages
-	changes := v.s.o.Service.Changes(ctx, v.actor)
-	tick, beat := time.NewTicker(v.s.o.Tick), time.NewTicker(heartbeat)
+	var changes <-chan workspace.Change
+	if wakes {
+		changes = v.s.o.Service.Changes(ctx, v.actor)
+	}
+	tick, beat := time.NewTicker(every), time.NewTicker(heartbeat)
 	defer tick.Stop()
 	defer beat.Stop()
 	for {
@@ -64,6 +73,14 @@ func (v *visit) stream(show func(*events) error) error {
 			}
 		}
 	}
+}
+
+// open begins the answer where there is nothing to send yet, so that the page knows that it is connected.
+func (e *events) open() error {
+	if e.v.Response().Committed {
+		return nil
+	}
+	return e.write([]byte(": here\n\n"))
 }
 
 // end tells the page why the stream ends, if it has begun and there is somebody to tell.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
@@ -35,9 +36,14 @@ type fake struct {
 	members   []auth.Member
 	invited   []workspace.Invitation
 	keys      []auth.Key
+	policy    approval.Policy
+	approvals []workspace.Approval
 	events    []audit.Event
-	calls     []string // "method arg": what was asked to change
-	fail      error    // what every change answers
+	printed   *audit.Output
+	record    workspace.RecordState
+	asked     audit.Filter // the last one
+	calls     []string     // "method arg": what was asked to change
+	fail      error        // what every change answers
 	needSetup bool
 	lost      chan struct{} // closed: Guard's contexts end
 	changed   chan workspace.Change
@@ -346,8 +352,40 @@ func (f *fake) RevokeKey(_ context.Context, _ auth.Actor, id string) error {
 	return f.note("revoke " + id)
 }
 
-func (f *fake) Activity(context.Context, auth.Actor, audit.Filter) ([]audit.Event, error) {
-	return f.events, nil
+func (f *fake) Activity(_ context.Context, _ auth.Actor, fl audit.Filter) ([]audit.Event, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = fl
+	return slices.Clone(f.events), nil
+}
+
+func (f *fake) ActivityEvent(_ context.Context, _ auth.Actor, seq int64) (audit.Event, *audit.Output, error) {
+	for _, e := range f.events {
+		if e.Seq == seq {
+			return e, f.printed, nil
+		}
+	}
+	return audit.Event{}, nil, fault.New(fault.NotFound, "Event not found")
+}
+
+func (f *fake) ExportActivity(_ context.Context, _ auth.Actor, fl audit.Filter, format string, w io.Writer) error {
+	_, err := io.WriteString(w, format+" of "+fl.Q)
+	return err
+}
+
+func (f *fake) SandboxStory(ctx context.Context, a auth.Actor, id string) (sandbox.Record, error) {
+	b, err := f.Sandbox(ctx, a, id)
+	return b.Record, err
+}
+
+func (f *fake) RecordState(context.Context, auth.Actor) (workspace.RecordState, error) {
+	return f.record, nil
+}
+
+func (f *fake) RecordEnd(context.Context, auth.Actor) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int64(len(f.events)) + 4, nil // the first of furnished is 9
 }
 
 // fakeSessions signs in who the cookie "who" names.

@@ -49,6 +49,9 @@ func (v *visit) keyRow(k auth.Key) views.KeyRow {
 	case !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(v.s.o.Now()):
 		r.Ended = "expired"
 	case v.actor.May(auth.KeysManage) || k.OwnerID == v.userID && k.OwnerID != "":
+		if v.actor.May(auth.KeysManage) {
+			r.Policy = v.base() + "/keys/" + url.PathEscape(k.ID) + "/policy"
+		}
 		r.Revoke = v.base() + "/keys/" + url.PathEscape(k.ID) + "/revoke"
 	}
 	return r

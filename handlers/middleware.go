@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -144,16 +145,21 @@ func (s *Server) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // policy is what pages may load: everything from here, nothing inline but styles, which the terminal makes as it runs.
-func policy(r *http.Request) string {
+func policy(r *http.Request, public string) string {
+	if u, err := url.Parse(public); err == nil && u.Host != "" && u.Host != r.Host { // a proxy that names us differently
+		public = " ws://" + u.Host + " wss://" + u.Host
+	} else {
+		public = ""
+	}
 	return "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self'; " +
-		"connect-src 'self' ws://" + r.Host + " wss://" + r.Host + "; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
+		"connect-src 'self' ws://" + r.Host + " wss://" + r.Host + public + "; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
 }
 
 // harden sets the headers of every answer. Host was judged before, so it is safe to repeat.
 func (s *Server) harden(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		h := c.Response().Header()
-		h.Set("Content-Security-Policy", policy(c.Request()))
+		h.Set("Content-Security-Policy", policy(c.Request(), s.o.PublicURL))
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
 		// Not no-referrer: browsers then say "Origin: null" for forms, all that there is over plain http to tell our own by.

@@ -160,17 +160,28 @@ func TestDeathsInWords(t *testing.T) {
 
 func TestActivity(t *testing.T) {
 	f := furnished()
-	f.events = append(f.events, audit.Event{Seq: 4, IntentSeq: 3, Action: "key.create", Outcome: "ok", At: now}, audit.Event{Seq: 3, Action: "key.create", Outcome: "started", At: now},
-		audit.Event{Seq: 2, Action: "key.revoke", Outcome: "started", At: now.Add(-48 * time.Hour)})
+	f.events = append(f.events, audit.Event{Seq: 2, Action: "key.revoke", Outcome: "started", At: now.Add(-48 * time.Hour)})
 	h := server(t, f)
-	n := tree(t, ask(h, "GET", "/w/research/activity?q=x&action=key.", nil))
-	require.Len(t, all(n, "tbody tr"), 7, "an intent whose outcome is there is left out, a lone one is not")
+	n := tree(t, ask(h, "GET", "/w/research/activity?q=x&action=key.&outcome=failed&from=24h&to=2026-11-30T12:00&actor=tom&sandbox="+sbRunning, nil))
+	require.Len(t, all(n, "tbody tr"), 6)
+	require.Equal(t, "running", text(all(n, "tbody .st")[5]), "what has no outcome yet")
 	require.Equal(t, "x", attr(one(t, n, "input[name=q]"), "value"))
-	require.Equal(t, "key.", attr(one(t, n, "option[selected]"), "value"))
+	require.Equal(t, "key.", attr(one(t, n, "select[name=action] option[selected]"), "value"))
+	require.Equal(t, "failed", attr(one(t, n, "select[name=outcome] option[selected]"), "value"))
+	require.Equal(t, "tom", attr(one(t, n, "input[type=hidden][name=actor]"), "value"))
+	require.Equal(t, audit.Filter{
+		WorkspaceID: "w1", From: now.Add(-24 * time.Hour), To: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), Actor: "tom", Action: "key.", Outcome: "failed",
+		SandboxID: sbRunning, Q: "x", Limit: 50,
+	}, f.asked)
+	for _, word := range []string{"format=csv", "format=ndjson", "q=x", "actor=tom"} {
+		require.Contains(t, attr(all(n, "details.export a")[0], "href")+attr(all(n, "details.export a")[1], "href"), word, "exports have the page's filter")
+	}
+	require.Equal(t, "/w/research/activity/9", attr(one(t, n, "#event-9 a.when"), "href"))
 	f.rights["tom"] = auth.Permissions{auth.SandboxesRead}
 	w := ask(h, "GET", "/w/research/activity", nil, "who", "tom")
 	require.Equal(t, 403, w.Code)
 	require.Equal(t, 200, ask(h, "GET", "/w/research/activity?sandbox="+sbRunning, nil, "who", "tom").Code)
+	require.Equal(t, 403, ask(h, "GET", "/w/research/activity/record", nil, "who", "tom").Code)
 }
 
 func TestPeople(t *testing.T) {

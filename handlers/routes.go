@@ -28,7 +28,13 @@ var (
 	kill    = []auth.Permission{auth.SandboxesRun, auth.SandboxesManage}
 	manage  = []auth.Permission{auth.SandboxesManage}
 	members = []auth.Permission{auth.MembersManage}
-	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead}
+	asked   = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage}
+	ruling  = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage, auth.MembersManage}
+	keys    = []auth.Permission{auth.KeysManage}
+	decide  = []auth.Permission{auth.ApprovalsDecide}
+	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
+	replay  = []auth.Permission{auth.SandboxesRead, auth.AuditRead}
+	whole   = []auth.Permission{auth.AuditRead}
 )
 
 const (
@@ -38,6 +44,8 @@ const (
 	sbs  = ws + "/sandboxes"
 	sb   = sbs + "/:id"
 	snap = ws + "/snapshots/:snapshot"
+	aps  = ws + "/approvals"
+	ap   = aps + "/:approval"
 )
 
 // routes is everything that this server answers. A test walks Echo's own list and fails on what is not here.
@@ -92,6 +100,7 @@ func (s *Server) routes() []route {
 
 		// snapshots
 		{method: get, path: ws + "/snapshots", need: read, action: "snapshot.list", run: s.snapshotList},
+		{method: get, path: ws + "/snapshots/events", need: read, action: "snapshot.list", run: s.snapshotListEvents},
 		{method: get, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStartForm},
 		{method: post, path: snap + "/start", need: run, action: "sandbox.create", run: s.snapshotStart},
 		{method: get, path: snap + "/delete", need: kill, action: "snapshot.delete", run: s.snapshotDeleteForm},
@@ -119,8 +128,29 @@ func (s *Server) routes() []route {
 		{method: post, path: sb + "/ptys/:pty/close", need: run, action: "terminal.close", run: s.terminalClose},
 		{method: get, path: sb + "/ptys/:pty/ws", public: "refusals after the upgrade are close codes; the service judges", stream: true, run: s.terminalSocket},
 
+		// approvals
+		{method: get, path: aps, need: asked, action: "approval.list", run: s.approvals},
+		{method: get, path: aps + "/events", need: asked, action: "approval.list", run: s.approvalEvents},
+		{method: get, path: ap, need: asked, action: "approval.read", run: s.approvals},
+		{method: get, path: ap + "/contents/:name", need: asked, action: "approval.read", run: s.approvalContent},
+		{method: post, path: ap + "/approve", need: decide, action: "approval.approve", run: s.approvalApprove},
+		{method: get, path: ap + "/deny", need: decide, action: "approval.deny", run: s.approvalDenyForm},
+		{method: post, path: ap + "/deny", need: decide, action: "approval.deny", run: s.approvalDeny},
+		{method: post, path: ap + "/try", need: decide, action: "approval.try", run: s.approvalTry},
+		{method: post, path: ap + "/cancel", need: run, action: "approval.cancel", run: s.approvalCancel},
+
+		{method: get, path: ws + "/policy", need: ruling, action: "policy.read", run: s.policyPage},
+		{method: post, path: ws + "/policy", need: members, action: "policy.set", run: s.policySet},
+		{method: get, path: ws + "/keys/:key/policy", need: keys, action: "policy.read", run: s.keyPolicyPage},
+		{method: post, path: ws + "/keys/:key/policy", need: keys, action: "policy.set", run: s.keyPolicySet},
+
 		// the record
 		{method: get, path: ws + "/activity", need: records, action: "audit.list", run: s.activity},
+		{method: get, path: ws + "/activity/live", need: records, action: "audit.list", run: s.activityEvents},
+		{method: get, path: ws + "/activity/export", need: records, action: "audit.export", run: s.activityExport},
+		{method: get, path: ws + "/activity/record", need: whole, action: "audit.read", run: s.recordPage},
+		{method: get, path: ws + "/activity/sandboxes/:id", need: records, action: "audit.list", run: s.sandboxStory},
+		{method: get, path: ws + "/activity/:event", need: records, action: "audit.read", run: s.activityEvent},
 
 		// people and keys
 		{method: get, path: ws + "/people", person: true, run: s.people},
@@ -131,6 +161,13 @@ func (s *Server) routes() []route {
 		{method: post, path: ws + "/people/:user/run", need: members, action: "member.grant", run: s.setRun},
 		{method: get, path: ws + "/people/:user/remove", need: members, action: "member.remove", run: s.removeForm},
 		{method: post, path: ws + "/people/:user/remove", need: members, action: "member.remove", run: s.remove},
+		{method: get, path: ws + "/recordings", need: replay, action: "recording.list", run: s.recordingList},
+		{method: get, path: ws + "/recordings/:recording", need: replay, action: "recording.read", run: s.recordingPage},
+		{method: get, path: ws + "/recordings/:recording/cast", need: replay, action: "recording.play", run: s.recordingCast},
+		{method: get, path: ws + "/recordings/:recording/delete", need: manage, action: "recording.delete", run: s.recordingDeleteForm},
+		{method: post, path: ws + "/recordings/:recording/delete", need: manage, action: "recording.delete", run: s.recordingDelete},
+		{method: get, path: ws + "/recording-policy", need: members, action: "recording.read_policy", run: s.recordingPolicyForm},
+		{method: post, path: ws + "/recording-policy", need: members, action: "recording.set_policy", run: s.setRecordingPolicy},
 		{method: get, path: ws + "/limits", need: members, action: "limit.read", run: s.workspaceLimitsForm},
 		{method: post, path: ws + "/limits", need: members, action: "limit.set", run: s.setWorkspaceLimits},
 		{method: post, path: ws + "/keys", person: true, run: s.keyCreate},

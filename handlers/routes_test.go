@@ -55,7 +55,7 @@ func TestEveryRouteSaysWhoMayComeIn(t *testing.T) {
 }
 
 // fill puts values into a route's parameters.
-var fill = strings.NewReplacer(":slug", "research", ":id", sbRunning, ":pty", "ptyaaaaaaaaaaaaaaaaaaaa", ":user", "tom", ":key", "k1", ":invitation", "i1", ":image", "base", ":snapshot", aSnapshot, "*", "x")
+var fill = strings.NewReplacer(":slug", "research", ":id", sbRunning, ":pty", "ptyaaaaaaaaaaaaaaaaaaaa", ":user", "tom", ":key", "k1", ":invitation", "i1", ":image", "base", ":snapshot", aSnapshot, ":event", "9", ":recording", "recaaaaaaaaaaaaaaaaaaaa", "*", "x")
 
 func TestNobodyAndStrangersGetNowhere(t *testing.T) {
 	f := furnished()

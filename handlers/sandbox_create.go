@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -49,6 +50,10 @@ func (v *visit) newSandbox(value func(string) string) views.NewSandbox {
 	}
 	p.Kept = value("persistent") == "1"
 	p.More = p.CPU.Value+p.Memory.Value+p.Disk.Value+p.PIDs.Value+p.Cwd.Value+p.User.Value+p.Idle.Value+p.Longest.Value+p.Env.Value+p.Allow.Value+p.OwnKey.Value != ""
+	p.Asks = answerFields("approval.", approval.Policy{
+		Command: approval.Answer(value("approval.command")), Write: approval.Answer(value("approval.write")), Terminal: approval.Answer(value("approval.terminal")),
+		Network: approval.Answer(value("approval.network")), Port: approval.Answer(value("approval.port")),
+	})
 	p.Modes, p.WantsKey = v.modeChoices(sandbox.NetworkMode(p.Mode.Value)), p.OwnKey.Value == "1"
 	v.fillImages(&p)
 	return p
@@ -143,6 +148,7 @@ func createOptions(v *visit) (o workspace.CreateOptions, bad map[string]string) 
 		Label: strings.TrimSpace(v.FormValue("label")), Image: v.FormValue("image"), Cwd: strings.TrimSpace(v.FormValue("cwd")),
 		User: strings.TrimSpace(v.FormValue("user")), IdempotencyKey: v.FormValue("idempotency_key"),
 		Persistent: v.FormValue("persistent") == "1",
+		Approval:   answersOf(v, "approval."),
 		Network:    networkOf(v), PlatformKey: v.FormValue("platform_key") == "1",
 	}
 	o.Resources = resourcesOf(v, bad)

@@ -116,6 +116,9 @@ func (v *visit) rows(f listFilter, all []workspace.Sandbox) views.SandboxRows {
 			continue
 		}
 		r := v.row(b)
+		if b.Waiting > 0 {
+			r.Waiting, r.WaitingURL = plural(b.Waiting, "waits for a yes", "wait for a yes"), v.approvalsBase()
+		}
 		t.CanKill = t.CanKill || r.CanKill
 		t.Rows = append(t.Rows, r)
 	}

@@ -52,7 +52,8 @@ func (s *Server) sandboxPage(v *visit) error {
 		return err
 	}
 	if v.actor.May(auth.AuditRead) || v.actor.May(auth.SandboxesRead) {
-		p.AllURL = v.base() + "/activity?sandbox=" + string(b.ID)
+		p.AllURL = v.storyURL(string(b.ID))
+		p.RecordingsURL = v.base() + "/recordings?sandbox=" + string(b.ID)
 	}
 	return v.render(http.StatusOK, p.Page())
 }
@@ -115,6 +116,7 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 		{Name: "User", Value: display(b.User)},
 		{Name: "Starts in", Value: display(b.Cwd)},
 	}
+	side.Asks = policyWords(b.Approval)
 	if b.Persistent {
 		side.Details = append(side.Details, views.Detail{Name: "When idle", Value: "kept"})
 	}
@@ -207,7 +209,7 @@ func (c *cpuReadings) share(id sandbox.ID, seconds float64, now time.Time) (floa
 
 // strip is the last few events of a sandbox.
 func (v *visit) strip(id string) ([]views.ActivityLine, error) {
-	list, err := v.s.o.Service.Activity(v.ctx(), v.actor, audit.Filter{WorkspaceID: v.actor.Workspace.ID, SandboxID: id, Limit: 40})
+	list, err := v.s.o.Service.Activity(v.ctx(), v.actor, audit.Filter{WorkspaceID: v.actor.Workspace.ID, SandboxID: id, Limit: stripLines})
 	if fault.Is(err, fault.Forbidden) {
 		return nil, nil
 	}
@@ -215,10 +217,7 @@ func (v *visit) strip(id string) ([]views.ActivityLine, error) {
 		return nil, err
 	}
 	var out []views.ActivityLine
-	for _, e := range withoutIntents(list) {
-		if len(out) == stripLines {
-			break
-		}
+	for _, e := range list {
 		line := views.ActivityLine{At: v.s.clock(e.At), Text: display(e.Actor) + "  " + display(e.Action)}
 		if e.Target != "" {
 			line.Text += "  " + display(short(e.Target, 120))

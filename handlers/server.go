@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ type Options struct {
 	API http.Handler
 	// MCP answers /mcp; nil leaves it out.
 	MCP http.Handler
-	// PublicURL is shown in links and snippets and decides whether browsers are told to stay on https; "" takes the
+	// PublicURL is shown in links and snippets, its path stands in front of every address, and it decides whether browsers are told to stay on https; "" takes the
 	// address of the request.
 	PublicURL string
 	// TrustedProxies may say in X-Forwarded-For who their client is; nobody else is believed.
@@ -70,7 +71,12 @@ func New(o Options) (*Server, error) {
 }
 
 // Handler gives the one handler of the whole server.
-func (s *Server) Handler() http.Handler { return s.echo }
+func (s *Server) Handler() http.Handler {
+	if u, err := url.Parse(s.o.PublicURL); err == nil && u.Path != "" {
+		return under(u.Path, s.echo)
+	}
+	return s.echo
+}
 
 // build puts middleware and routes together. The order of the middleware is written here and nowhere else: everything has an
 // id before it can be logged, everything is logged, and nothing runs before the host name was judged.

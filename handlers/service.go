@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -99,9 +100,35 @@ type Keys interface {
 	RevokeKey(ctx context.Context, a auth.Actor, id string) error
 }
 
+// Approvals reads and decides requests for approval.
+type Approvals interface {
+	Approvals(ctx context.Context, a auth.Actor, f workspace.ApprovalFilter) (list []workspace.Approval, more bool, err error)
+	Approval(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+	ApprovalContent(ctx context.Context, a auth.Actor, id, name string) ([]byte, error)
+	ApprovalHistory(ctx context.Context, a auth.Actor, v workspace.Approval) (workspace.ApprovalPast, error)
+	SameRequests(ctx context.Context, a auth.Actor, v workspace.Approval) ([]workspace.Approval, error)
+	PendingApprovals(ctx context.Context, a auth.Actor) (map[string]int, error)
+	ApproveRequest(ctx context.Context, a auth.Actor, id, digest string) (workspace.Approval, error)
+	DenyRequest(ctx context.Context, a auth.Actor, id, reason string) (workspace.Approval, error)
+	DenyAndStop(ctx context.Context, a auth.Actor, id, reason string) (workspace.Approval, error)
+	TryRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+	CancelRequest(ctx context.Context, a auth.Actor, id string) (workspace.Approval, error)
+	Policy(ctx context.Context, a auth.Actor) (approval.Policy, error)
+	SetPolicy(ctx context.Context, a auth.Actor, p approval.Policy) (approval.Policy, error)
+	KeyPolicy(ctx context.Context, a auth.Actor, key string) (approval.Policy, error)
+	SetKeyPolicy(ctx context.Context, a auth.Actor, key string, p approval.Policy) (approval.Policy, error)
+}
+
 // Record reads what happened.
 type Record interface {
 	Activity(ctx context.Context, a auth.Actor, f audit.Filter) ([]audit.Event, error)
+	// ActivityEvent gives one event with the copy of what its command printed; nil where there is none.
+	ActivityEvent(ctx context.Context, a auth.Actor, seq int64) (audit.Event, *audit.Output, error)
+	ExportActivity(ctx context.Context, a auth.Actor, f audit.Filter, format string, w io.Writer) error
+	SandboxStory(ctx context.Context, a auth.Actor, id string) (sandbox.Record, error)
+	RecordState(ctx context.Context, a auth.Actor) (workspace.RecordState, error)
+	// RecordEnd grows with everything that is recorded.
+	RecordEnd(ctx context.Context, a auth.Actor) (int64, error)
 }
 
 // Service is what the pages ask for; workspace.Service is one.
@@ -111,9 +138,21 @@ type Service interface {
 	Sandboxes
 	Files
 	Terminals
+	Recordings
 	People
 	Keys
+	Approvals
 	Record
+}
+
+// Recordings reads recordings of terminals, and sets what is recorded.
+type Recordings interface {
+	RecordingPolicy(ctx context.Context, a auth.Actor) (workspace.RecordingPolicy, error)
+	SetRecordingPolicy(ctx context.Context, a auth.Actor, p workspace.RecordingPolicy) (workspace.RecordingPolicy, error)
+	Recordings(ctx context.Context, a auth.Actor, f workspace.RecordingFilter) ([]workspace.Recording, error)
+	Recording(ctx context.Context, a auth.Actor, id string) (workspace.Recording, error)
+	PlayRecording(ctx context.Context, a auth.Actor, id string) (workspace.Playback, error)
+	DeleteRecording(ctx context.Context, a auth.Actor, id string) error
 }
 
 // Images tells which root filesystems can be used; the image store is one.

@@ -14,21 +14,40 @@ import (
 
 // snapshotList shows what the workspace keeps.
 func (s *Server) snapshotList(v *visit) error {
-	list, err := s.o.Service.Snapshots(v.ctx(), v.actor)
+	rows, err := v.snapshotRows()
 	if err != nil {
 		return err
 	}
-	alive, err := s.o.Service.Sandboxes(v.ctx(), v.actor)
+	p := views.SnapshotList{Shell: v.shell("Snapshots", "snapshots"), Rows: rows, Events: v.base() + "/snapshots/events"}
+	return v.render(http.StatusOK, p.Page())
+}
+
+// snapshotListEvents streams the table whenever it changed.
+func (s *Server) snapshotListEvents(v *visit) error {
+	return v.stream(func(out *events) error {
+		rows, err := v.snapshotRows()
+		if err != nil {
+			return err
+		}
+		return out.fragment("rows", rows.Table())
+	})
+}
+
+func (v *visit) snapshotRows() (views.SnapshotRows, error) {
+	p := views.SnapshotRows{
+		Words: "A snapshot holds the memory of its sandbox, keys and passwords that programs had read included. One that nobody starts from is deleted after a time.",
+	}
+	list, err := v.s.o.Service.Snapshots(v.ctx(), v.actor)
 	if err != nil {
-		return err
+		return p, err
+	}
+	alive, err := v.s.o.Service.Sandboxes(v.ctx(), v.actor)
+	if err != nil {
+		return p, err
 	}
 	names := map[sandbox.ID]string{}
 	for _, b := range alive {
 		names[b.ID] = sandboxName(b)
-	}
-	p := views.SnapshotList{
-		Shell: v.shell("Snapshots", "snapshots"), CanRun: v.actor.May(auth.SandboxesRun),
-		Words: "A snapshot holds the memory of its sandbox, keys and passwords that programs had read included. One that nobody starts from is deleted after a time.",
 	}
 	for _, n := range list {
 		at := v.base() + "/snapshots/" + string(n.ID)
@@ -42,7 +61,7 @@ func (s *Server) snapshotList(v *visit) error {
 		if name, there := names[n.SandboxID]; there {
 			r.Of, r.OfURL = name, v.base()+"/sandboxes/"+string(n.SandboxID)
 		}
-		if p.CanRun {
+		if v.actor.May(auth.SandboxesRun) {
 			r.Start = at + "/start"
 		}
 		if v.canDelete(n) {
@@ -50,7 +69,7 @@ func (s *Server) snapshotList(v *visit) error {
 		}
 		p.Rows = append(p.Rows, r)
 	}
-	return v.render(http.StatusOK, p.Page())
+	return p, nil
 }
 
 // canDelete mirrors the service's rule, so that no button is shown that would be refused.

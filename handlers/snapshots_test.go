@@ -50,3 +50,14 @@ func TestSnapshotsAreTakenListedStartedFromAndDeleted(t *testing.T) {
 	require.Equal(t, 303, w.Code)
 	require.Contains(t, f.called(), "fork "+sbRunning)
 }
+
+func TestSnapshotListStream(t *testing.T) {
+	f := furnished()
+	srv := listening(t, f)
+	list := strings.TrimSuffix(page, "/sandboxes") + "/snapshots"
+	require.Equal(t, list+"/events", attr(one(t, tree(t, ask(server(t, f), "GET", list, nil)), "[sse-connect]"), "sse-connect"))
+	events := follow(t, srv, list+"/events")
+	require.Contains(t, next(t, events, "rows"), "keys and passwords")
+	close(f.lost)
+	require.Equal(t, "end: forbidden", next(t, events, "end"))
+}

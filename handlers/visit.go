@@ -106,6 +106,9 @@ func (v *visit) shell(title, section string) views.Shell {
 	if v.actor.Workspace.Slug != "" {
 		s.Base, s.Rights = v.base(), rightsWords(v.actor)
 	}
+	if s.Base != "" && slices.ContainsFunc(asked, v.actor.May) {
+		s.Asked, s.Waiting = true, v.waiting()
+	}
 	all, err := v.s.o.Service.WorkspacesOf(v.ctx(), v.userID)
 	if err != nil {
 		v.s.log.Warn("list workspaces for the navigation", "request_id", v.requestID(), "cause", err)
@@ -121,6 +124,18 @@ func (v *visit) shell(title, section string) views.Shell {
 	return s
 }
 
+// waiting counts requests for approval; what cannot be counted is none: the page matters more.
+func (v *visit) waiting() (n int) {
+	by, err := v.s.o.Service.PendingApprovals(v.ctx(), v.actor)
+	if err != nil {
+		v.s.log.Warn("count requests for approval", "request_id", v.requestID(), "cause", err)
+	}
+	for _, of := range by {
+		n += of
+	}
+	return n
+}
+
 // rightsWords tells a person in a few words what they may do here.
 func rightsWords(a auth.Actor) string {
 	if a.May(auth.SandboxesRun) {
@@ -131,6 +146,7 @@ func rightsWords(a auth.Actor) string {
 
 // notices are what a page says after something was done; only the key travels in the address.
 var notices = map[string]ui.Message{
+	"recorded":  {Tone: ui.Ok, Text: "What is recorded is set.", More: "Terminals that are open follow."},
 	"killed":    {Tone: ui.Ok, Text: "Killed. Everything that was inside is gone."},
 	"gone":      {Tone: ui.Warn, Text: "That sandbox is gone: it was killed or it expired.", More: "Its story stays in the activity."},
 	"role":      {Tone: ui.Ok, Text: "The role is changed."},
@@ -145,6 +161,11 @@ var notices = map[string]ui.Message{
 	"network":   {Tone: ui.Ok, Text: "The network is changed."},
 	"limits":    {Tone: ui.Ok, Text: "The limits are set."},
 	"snapshot":  {Tone: ui.Ok, Text: "The snapshot is taken. The sandbox runs on."},
+	"approved":  {Tone: ui.Ok, Text: "Approved, for one time.", More: "A call that waits goes on at once."},
+	"denied":    {Tone: ui.Ok, Text: "Denied. Whoever asked reads the reason."},
+	"trying":    {Tone: ui.Ok, Text: "It is still being tried.", More: "What it does appears here by itself."},
+	"policy":    {Tone: ui.Ok, Text: "The policy is set. It holds at once."},
+	"cancelled": {Tone: ui.Ok, Text: "Taken back."},
 	"deleted":   {Tone: ui.Ok, Text: "The snapshot is deleted."},
 	"workspace": {Tone: ui.Ok, Text: "The workspace is there.", More: "Grant yourself sandboxes:run on People & keys if you want to run code in it."},
 }

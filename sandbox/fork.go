@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,7 @@ func (m *Manager) bring(ctx context.Context, r Record, from SaveID) (reason stri
 	if spec.Network, err = m.attach(ctx, r, journal); err != nil {
 		return "", err
 	}
+	defer func() { err = cmp.Or(err, spec.Network.Wait()) }() // a runtime has waited where it came to that
 	if from == "" {
 		return "", m.o.Runtime.Create(ctx, spec, journal)
 	}

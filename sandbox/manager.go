@@ -379,6 +379,9 @@ func (m *Manager) clear(ctx context.Context, b *box) error {
 	return nil
 }
 
+// Life ends when the manager lets go of its sandboxes.
+func (m *Manager) Life() context.Context { return m.life }
+
 // Close lets go of every sandbox without ending it: creations under way are undone, bridges closed, watchers stopped.
 func (m *Manager) Close() {
 	m.mu.Lock()

@@ -145,121 +145,6 @@ func (f *stubRuntime) traces() int {
 	return len(f.alive)
 }
 
-// memoryRecords keeps records in a map.
-type memoryRecords struct {
-	mu   sync.Mutex
-	all  map[sandbox.ID]sandbox.Record
-	step []string
-	full error // of every change of status
-
-	refuse error // of every record within a quota
-	snaps  map[sandbox.SaveID]sandbox.Snapshot
-}
-
-func (m *memoryRecords) InsertSandbox(_ context.Context, r sandbox.Record) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all[r.ID] = r
-	return nil
-}
-
-func (m *memoryRecords) InsertSandboxWithin(ctx context.Context, r sandbox.Record, _ sandbox.Quota) error {
-	if m.refuse != nil {
-		return m.refuse
-	}
-	return m.InsertSandbox(ctx, r)
-}
-
-func (m *memoryRecords) SetResources(_ context.Context, id sandbox.ID, res sandbox.Resources) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.full != nil {
-		return m.full
-	}
-	r := m.all[id]
-	r.Resources = res
-	m.all[id] = r
-	return nil
-}
-
-func (m *memoryRecords) SandboxByID(_ context.Context, id sandbox.ID) (sandbox.Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, ok := m.all[id]
-	if !ok {
-		return r, fault.New(fault.NotFound, "Sandbox not found")
-	}
-	return r, nil
-}
-
-func (m *memoryRecords) Sandboxes(_ context.Context, f sandbox.Filter) ([]sandbox.Record, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []sandbox.Record
-	for _, r := range m.all {
-		if f.IncludeGone || r.Status != sandbox.Gone {
-			out = append(out, r)
-		}
-	}
-	return out, nil
-}
-
-func (m *memoryRecords) ChangeStatus(_ context.Context, id sandbox.ID, from, to sandbox.Status, reason string, _ time.Time) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.full != nil {
-		return false, m.full
-	}
-	r, ok := m.all[id]
-	if !ok || r.Status != from {
-		return false, nil
-	}
-	r.Status, r.Reason = to, reason
-	m.all[id] = r
-	return true, nil
-}
-
-func (m *memoryRecords) SetNetwork(_ context.Context, id sandbox.ID, p sandbox.NetworkPolicy) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.all[id]
-	r.Network = p
-	m.all[id] = r
-	return nil
-}
-
-func (m *memoryRecords) NoteSave(_ context.Context, id sandbox.ID, at time.Time, bytes int64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.all[id]
-	r.SavedAt, r.SavedBytes = at, bytes
-	m.all[id] = r
-	return nil
-}
-
-func (m *memoryRecords) TouchSandbox(context.Context, sandbox.ID, time.Time) error { return nil }
-
-func (m *memoryRecords) NoteStep(_ context.Context, _ sandbox.ID, step string, _ time.Time) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.step = append(m.step, step)
-	return nil
-}
-
-func (m *memoryRecords) status(id sandbox.ID) sandbox.Status {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.all[id].Status
-}
-
-func (m *memoryRecords) set(id sandbox.ID, s sandbox.Status) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r := m.all[id]
-	r.Status = s
-	m.all[id] = r
-}
-
 func newManager(t *testing.T, f *stubRuntime, r *memoryRecords) *sandbox.Manager {
 	t.Helper()
 	m, err := sandbox.New(sandbox.Options{Runtime: f, Records: r})
@@ -267,8 +152,6 @@ func newManager(t *testing.T, f *stubRuntime, r *memoryRecords) *sandbox.Manager
 	t.Cleanup(m.Close)
 	return m
 }
-
-func newRecords() *memoryRecords { return &memoryRecords{all: map[sandbox.ID]sandbox.Record{}} }
 
 func TestCreateAndKill(t *testing.T) {
 	f, r := newStub(t), newRecords()

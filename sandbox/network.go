@@ -33,6 +33,17 @@ type Attachment struct {
 	Namespace string
 	// Resolver answers names inside; the same for every sandbox of an installation, so that a copy of one needs no change.
 	Resolver netip.Addr
+	// Ready waits until the network is complete, and tells why it will not be: what was done of it is undone then. Nothing may
+	// run inside before. nil: it is complete.
+	Ready func() error
+}
+
+// Wait waits until nothing is missing of the network any more.
+func (a Attachment) Wait() error {
+	if a.Ready == nil {
+		return nil
+	}
+	return a.Ready()
 }
 
 // Denial is one or more attempts of a sandbox to reach what it may not, of the same kind, put together.
@@ -52,6 +63,10 @@ type Network interface {
 	// Attach makes the network of one sandbox, rules first; journal is called before each step. When it fails or ctx ends,
 	// every step done so far is undone. One that is attached already: fault.Conflict.
 	Attach(ctx context.Context, id ID, p NetworkPolicy, journal Journal) (Attachment, error)
+	// Begin is Attach that returns when there is a namespace to make a sandbox in. The rest is done meanwhile, journal called
+	// from another goroutine; whoever began has to wait for the attachment to be ready, or not, before anything else is done
+	// to this network.
+	Begin(ctx context.Context, id ID, p NetworkPolicy, journal Journal) (Attachment, error)
 	// Change replaces the policy at once; connections that it does not allow any more end. Not attached: fault.NotFound.
 	Change(ctx context.Context, id ID, p NetworkPolicy) error
 	// Adopt takes up what an earlier process attached: it is compared with what should be and mended, never opened. Not
@@ -63,12 +78,12 @@ type Network interface {
 	Found(ctx context.Context) ([]ID, error)
 }
 
-// attach makes the network of a sandbox that is about to be made.
+// attach begins the network of a sandbox that is about to be made. Its end has to be waited for whatever comes.
 func (m *Manager) attach(ctx context.Context, r Record, journal Journal) (Attachment, error) {
 	if m.o.Network == nil {
 		return Attachment{}, nil
 	}
-	a, err := m.o.Network.Attach(ctx, r.ID, r.Network, journal)
+	a, err := m.o.Network.Begin(ctx, r.ID, r.Network, journal)
 	if err != nil {
 		return Attachment{}, fmt.Errorf("network of %s: %w", r.ID, err)
 	}

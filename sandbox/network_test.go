@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -30,7 +31,8 @@ func TestANetworkLivesAsLongAsItsSandbox(t *testing.T) {
 	id := sandbox.NewID()
 	_, err := m.Create(t.Context(), sandbox.Record{ID: id, Image: "base", Network: openNet})
 	require.NoError(t, err)
-	require.Equal(t, []string{"network rules", "network link", "directory", "container"}, r.step, "a jail before what it holds")
+	require.ElementsMatch(t, []string{"network rules", "network link", "directory", "container"}, r.step)
+	require.Equal(t, "network rules", r.step[0])
 	got, ok := n.Policy(id)
 	require.True(t, ok)
 	require.Equal(t, openNet, got)
@@ -60,8 +62,33 @@ func TestNoSandboxWithoutItsNetwork(t *testing.T) {
 	id := sandbox.NewID()
 	_, err := m.Create(t.Context(), sandbox.Record{ID: id, Image: "base", Network: openNet})
 	require.True(t, fault.Is(err, fault.HostFull), err)
-	require.NotContains(t, r.step, "directory")
+	found, err := f.Found(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found, "what was made of it meanwhile is gone")
 	require.Equal(t, sandbox.Gone, r.status(id))
+	_, ok := n.Policy(id)
+	require.False(t, ok)
+}
+
+// Of a creation that fails by itself, too, the network has come to its end before it is taken away.
+func TestANetworkIsWaitedForBeforeItIsRemoved(t *testing.T) {
+	f, r, n := newStub(t), newRecords(), &sandboxtest.FakeNetwork{}
+	failed := make(chan struct{})
+	f.creates = func(context.Context, string) error {
+		close(failed)
+		return errors.New("no directory")
+	}
+	n.Step = func(_ sandbox.ID, step string) error {
+		if step == "network link" {
+			<-failed
+		}
+		return nil
+	}
+	m := newNetManager(t, f, r, n)
+	id := sandbox.NewID()
+	_, err := m.Create(t.Context(), sandbox.Record{ID: id, Image: "base", Network: openNet})
+	require.ErrorContains(t, err, "could not be started")
+	require.Contains(t, r.step, "network link")
 	_, ok := n.Policy(id)
 	require.False(t, ok)
 }

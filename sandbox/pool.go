@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,20 +214,26 @@ func (m *Manager) tend(ctx context.Context) bool {
 	case have >= want:
 		return false
 	}
-	if err := m.fill(ctx, tree, now); err != nil {
+	b, err := m.fill(ctx, tree, now)
+	if err != nil {
 		if ctx.Err() == nil {
 			m.o.Log.Warn("keep a sandbox ready", "cause", err.Error())
 		}
 		return false
 	}
+	warm, cancel := context.WithTimeout(ctx, poolReply)
+	defer cancel()
+	if err := b.client.Warm(warm); err != nil { // it is as good, but slower; or it has its owner already
+		m.o.Log.Debug("warm a ready sandbox", "sandbox", string(b.id), "cause", err.Error())
+	}
 	return true
 }
 
 // fill makes one member. It reaches nothing until somebody owns it.
-func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
+func (m *Manager) fill(ctx context.Context, tree string, now time.Time) (*box, error) {
 	release, err := m.reserveRoom(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, createLimit)
@@ -235,7 +242,7 @@ func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
 	b.pooled.Store(true)
 	b.interruptBy(cancel)
 	if err := m.admit(b); err != nil {
-		return err
+		return nil, err
 	}
 	defer close(b.made)
 	spec := Spec{ID: b.id, Image: m.pool.o.Image, Resources: DefaultResources}
@@ -243,7 +250,7 @@ func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
 	silent := func(string) error { return ctx.Err() }
 	spec.Network, err = m.attach(ctx, Record{ID: b.id, Network: NetworkPolicy{Mode: NetworkNone}}, silent)
 	if err == nil {
-		err = m.o.Runtime.Create(ctx, spec, silent)
+		err = cmp.Or(m.o.Runtime.Create(ctx, spec, silent), spec.Network.Wait())
 	}
 	if err == nil {
 		_, err = b.client.Hello(ctx)
@@ -252,10 +259,10 @@ func (m *Manager) fill(ctx context.Context, tree string, now time.Time) error {
 		_ = b.client.Close()
 		err = errors.Join(err, m.clear(context.WithoutCancel(ctx), b))
 		m.forget(b)
-		return err
+		return nil, err
 	}
 	m.join(b, spec, tree, now)
-	return nil
+	return b, nil
 }
 
 // join enters a member that is made, and watches over it.

@@ -70,6 +70,7 @@ func Died(reason string) error {
 		ReasonDiskFull:         "its disk was full",
 		ReasonCrash:            "its kernel stopped unexpectedly",
 		ReasonKilled:           "it was killed",
+		ReasonStartFailed:      "it could not be started",
 		ReasonHostRestarted:    "the host was restarted",
 		ReasonSaveLost:         "what was kept of it while it was suspended is gone",
 		ReasonIdle:             "nothing used it for longer than its idle_timeout",

@@ -25,8 +25,13 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 	owned := map[ID]bool{}
 	for _, r := range records {
 		owned[r.ID] = true
-		if m.boxOf(r.ID) != nil {
-			continue // somebody is at it in this process
+		if b := m.boxOf(r.ID); b != nil {
+			if !m.stuck(ctx, b, r) {
+				continue // somebody is at it in this process
+			}
+			b.interrupt()
+			_ = b.client.Close()
+			m.forget(b)
 		}
 		if err := m.takeUp(ctx, r, found[r.ID]); err != nil {
 			errs = append(errs, err)
@@ -59,6 +64,9 @@ func (m *Manager) dropUnowned(ctx context.Context, owned map[ID]bool) error {
 	errs := []error{err}
 	for _, s := range saves {
 		id := ID(s.ID)
+		if owned[id] && s.Unfinished {
+			m.settleSave(id)
+		}
 		if owned[id] || named[s.ID] || m.boxOf(id) != nil || m.isBorrowed(s.ID) {
 			continue
 		}
@@ -66,6 +74,25 @@ func (m *Manager) dropUnowned(ctx context.Context, owned map[ID]bool) error {
 		errs = append(errs, m.o.Runtime.DropSave(ctx, s.ID))
 	}
 	return errors.Join(errs...)
+}
+
+// settleSave clears away what is left of a save of a running sandbox that a server did not finish, once nothing writes it
+// any more. A passage under way knows itself what it writes.
+func (m *Manager) settleSave(id ID) {
+	b := m.boxOf(id)
+	if b == nil {
+		return
+	}
+	_, err := m.begin(b, false, func(ctx context.Context) error {
+		_, err := m.o.Runtime.Settle(ctx, id)
+		if err != nil {
+			m.o.Log.Error("settle a save", "sandbox", string(id), "cause", err.Error()) // the next round tries again
+		}
+		return err
+	})
+	if err != nil {
+		m.o.Log.Info("a save is not settled", "sandbox", string(id), "cause", err.Error())
+	}
 }
 
 // takeUp brings one record and the host together again.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,7 @@ func (m *Manager) bringCopy(ctx context.Context, r Record, from SaveID) (filesOn
 	if spec.Network, err = m.attach(ctx, r, silent); err != nil {
 		return false, err
 	}
+	defer func() { err = cmp.Or(err, spec.Network.Wait()) }()
 	err = m.o.Runtime.Resume(ctx, spec, Source{Save: from}, silent)
 	if errors.Is(err, ErrUnrestorable) && ctx.Err() == nil {
 		return true, m.o.Runtime.Resume(ctx, spec, Source{Save: from, FilesOnly: true}, silent)
@@ -105,6 +107,7 @@ func (m *Manager) try(ctx context.Context, b *box, do Rehearsal, out *Rehearsed)
 		return err
 	}
 	var said heads
+	do.Command.Last = true // what stands by for another one would be taken for something that it left
 	out.Exit, err = b.client.Run(ctx, do.Command, &said)
 	if err != nil {
 		return fmt.Errorf("try a command: %w", err)

@@ -160,6 +160,9 @@ type Save struct {
 	Bytes int64 // on disk
 	Image string
 	Whole bool // else it is the trace of one that was not finished, and the fields above are not known
+	// Unfinished says that another one under the same name was begun and is not finished: it is being made, or was when the
+	// server ended.
+	Unfinished bool
 }
 
 // ErrUnrestorable means that a save cannot be made to run again: another runtime, another processor, or damaged. Its
@@ -182,8 +185,8 @@ type Saver interface {
 	// Suspend keeps the state under the sandbox's own id and takes everything else of it off the host. When it fails the
 	// sandbox either runs on or is dead: Settle tells.
 	Suspend(ctx context.Context, id ID, journal Journal) error
-	// Settle brings a Suspend that was broken off to one of its ends: it gives true when the sandbox runs on, false when it
-	// is off the host with its save kept. Neither: fault.NotFound.
+	// Settle brings a Suspend or Save that was broken off to one of its ends: it gives true when the sandbox runs on, false
+	// when it is off the host with its save kept. Neither: fault.NotFound.
 	Settle(ctx context.Context, id ID) (running bool, err error)
 	// Resume makes a sandbox run from a save, which stays. When it fails or ctx ends, every step done so far is undone
 	// first. Its network namespace, hostname and limits are those of spec. ErrUnrestorable: see there.
@@ -220,6 +223,7 @@ type Record struct {
 	CreatedAt    time.Time
 	LastActivity time.Time
 	EndedAt      time.Time // zero while it lives
+	Incarnation  int64     // counts its starts: another one after each resume
 	Life         Life
 	IdleAt       time.Time // when it ends unless it is used
 	ExpiresAt    time.Time // when it ends in any case; zero: never

@@ -100,6 +100,9 @@ func (m *Manager) Suspend(ctx context.Context, id ID) error {
 				return p.err
 			}
 		case b != nil && (r.Status == Suspended || r.Status == Suspending || r.Status == Resuming):
+			if m.stuck(ctx, b, r) {
+				return notRunning(r)
+			}
 			if err := settled(ctx, b); err != nil {
 				return err
 			}
@@ -155,6 +158,27 @@ func settled(ctx context.Context, b *box) error {
 	return nil
 }
 
+// stuck reports whether a record says that a sandbox is asleep, or on its way, while nothing is under way here that would
+// end it: a write to the records failed. The next reconciliation takes it up.
+func (m *Manager) stuck(ctx context.Context, b *box, r Record) bool {
+	if r.Status != Suspended && r.Status != Suspending && r.Status != Resuming {
+		return false
+	}
+	idle := func() bool {
+		select {
+		case <-b.made:
+			return b.under() == nil && m.boxOf(r.ID) == b
+		default:
+			return false
+		}
+	}
+	if !idle() {
+		return false
+	}
+	now, err := m.o.Records.SandboxByID(ctx, r.ID) // what ended just now is on record
+	return err == nil && now.Status == r.Status && idle()
+}
+
 // suspend is the passage of one running sandbox to Suspended, or back to Running when it cannot be.
 func (m *Manager) suspend(ctx context.Context, b *box) error {
 	held, cancel := context.WithTimeout(ctx, holdLimit)
@@ -165,8 +189,9 @@ func (m *Manager) suspend(ctx context.Context, b *box) error {
 	}
 	defer release() // whoever waits learns what became of it
 	moved, err := m.become(ctx, b.id, Running, Suspending, "")
-	if err != nil {
-		return err
+	if err != nil { // whether it is on record is not known
+		_, berr := m.become(context.WithoutCancel(ctx), b.id, Suspending, Running, "")
+		return errors.Join(err, berr)
 	}
 	if !moved {
 		return fault.New(fault.Conflict, "The sandbox is not running any more.")
@@ -289,6 +314,9 @@ func (m *Manager) Resume(ctx context.Context, id ID) (Record, error) {
 				return Record{}, b.failed
 			}
 		case b != nil && (r.Status == Suspended || r.Status == Suspending || r.Status == Resuming):
+			if m.stuck(ctx, b, r) {
+				return Record{}, notRunning(r)
+			}
 			if err := settled(ctx, b); err != nil {
 				return Record{}, err
 			}

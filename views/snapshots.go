@@ -5,9 +5,14 @@ import "sandgate/views/ui"
 // SnapshotList is the page of a workspace's snapshots.
 type SnapshotList struct {
 	Shell
-	Rows   []SnapshotRow
-	Words  string // what is kept for how long
-	CanRun bool
+	Rows   SnapshotRows
+	Events string // address of the stream that sends the rows again
+}
+
+// SnapshotRows is what of the page is live.
+type SnapshotRows struct {
+	Rows  []SnapshotRow
+	Words string // what is kept for how long
 }
 
 // SnapshotRow is one of them. Start and Delete are addresses, "" for who may not.

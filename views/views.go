@@ -14,6 +14,8 @@ type Shell struct {
 	Workspaces []ui.Link
 	Person     string // e-mail of who is signed in, "" for nobody
 	Rights     string // "can run code"
+	Asked      bool   // sees requests for approval
+	Waiting    int    // requests that wait
 	Notices    []ui.Message
 	Insecure   bool // served in the clear to another machine
 }
@@ -74,18 +76,20 @@ type SandboxRows struct {
 
 // SandboxRow is one line of it.
 type SandboxRow struct {
-	ID      string
-	URL     string
-	Label   string // "" shows the id alone
-	State   ui.State
-	Owner   string
-	Image   string
-	Created ui.When
-	Active  ui.When
-	Story   string // why it failed
-	Life    string // why it lives, or when it ends
-	Limits  string
-	CanKill bool
+	ID         string
+	URL        string
+	Label      string // "" shows the id alone
+	State      ui.State
+	Owner      string
+	Image      string
+	Created    ui.When
+	Active     ui.When
+	Story      string // why it failed
+	Life       string // why it lives, or when it ends
+	Limits     string
+	CanKill    bool
+	Waiting    string // requests for approval that wait: "1 waits for a yes"
+	WaitingURL string
 }
 
 // SessionRow is a place where one is signed in.
@@ -124,6 +128,7 @@ type NewSandbox struct {
 	Allow    ui.Field
 	OwnKey   ui.Field
 	WantsKey bool
+	Asks     []PolicyKind
 	More     bool // open the further options: something in them is set or wrong
 	Key      string
 }

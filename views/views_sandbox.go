@@ -5,20 +5,21 @@ import "sandgate/views/ui"
 // Sandbox is the page of one sandbox.
 type Sandbox struct {
 	Shell
-	Head      SandboxHead
-	URL       string // of the page without a query
-	Files     Files
-	Preview   *Preview
-	Terminals []TerminalTab
-	CanRun    bool
-	CanKill   bool
-	Running   bool
-	Side      SandboxSide
-	Warning   SandboxWarning
-	Network   Network
-	Activity  []ActivityLine
-	AllURL    string // the sandbox's whole activity, "" without the right to it
-	Snippet   string
+	Head          SandboxHead
+	URL           string // of the page without a query
+	Files         Files
+	Preview       *Preview
+	Terminals     []TerminalTab
+	CanRun        bool
+	CanKill       bool
+	Running       bool
+	Side          SandboxSide
+	Warning       SandboxWarning
+	Network       Network
+	Activity      []ActivityLine
+	RecordingsURL string // of its terminals, "" without the right to them
+	AllURL        string // the sandbox's whole activity, "" without the right to it
+	Snippet       string
 }
 
 // SandboxHead is its name and state; live.
@@ -40,7 +41,8 @@ type SandboxHead struct {
 type SandboxSide struct {
 	Life    []string // sentences: since when it is unused, why it lives, what happens when
 	Meters  []Meter
-	Change  string // where limits are changed, "" for who may not
+	Change  string   // where limits are changed, "" for who may not
+	Asks    []string // what it asks approval for
 	Details []Detail
 }
 
@@ -128,38 +130,6 @@ type Preview struct {
 	Problem  string
 }
 
-// Activity is the record's page.
-type Activity struct {
-	Shell
-	Find       string
-	Action     string
-	Actions    []ui.Choice
-	Actor      string
-	ActorShown string // Actor, safe to read
-	SandboxID  string
-	From, To   string
-	Filtered   bool
-	Rows       []ActivityRow
-	Older      string
-	Clear      string
-}
-
-// ActivityRow is one event.
-type ActivityRow struct {
-	Seq        string
-	At         ui.When
-	Actor      string
-	Action     string
-	Target     string
-	Sandbox    string
-	SandboxURL string
-	Outcome    ui.State
-	Duration   string
-	Address    string
-	Detail     string
-	RequestID  string
-}
-
 // People is members, invitations and keys.
 type People struct {
 	Shell
@@ -217,6 +187,7 @@ type KeyRow struct {
 	Expires     ui.When
 	Used        ui.When
 	Ended       string // "revoked", "expired" or ""
+	Policy      string // where what is asked of it is set; "" for who may not
 	Revoke      string
 }
 

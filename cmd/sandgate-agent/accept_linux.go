@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // handedOver makes of a listener of sockets one of bridges: each who connects hands over the two pipes that the bridge
@@ -67,7 +69,31 @@ func receive(conn *net.UnixConn) (*bridge, error) {
 	return &bridge{UnixConn: conn, in: files[0], out: files[1]}, nil
 }
 
+// streams makes a bridge of this process's standard input and output, which are the host's pipes when a sandbox begins, and
+// has /dev/null in their place: nothing else inside shall hold them.
+func streams() (net.Conn, error) {
+	null, err := syscall.Open(os.DevNull, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	defer func() { _ = syscall.Close(null) }()
+	var files [2]*os.File
+	for i := range files {
+		fd, err := unix.FcntlInt(uintptr(i), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, fmt.Errorf("take stream %d: %w", i, err)
+		}
+		if err := syscall.Dup3(null, i, 0); err != nil {
+			return nil, fmt.Errorf("replace stream %d: %w", i, err)
+		}
+		_ = syscall.SetNonblock(fd, true) // for deadlines, and so that closing ends a read
+		files[i] = os.NewFile(uintptr(fd), "bridge")
+	}
+	return &bridge{in: files[0], out: files[1]}, nil
+}
+
 // bridge is a connection whose bytes go through two pipes; the socket only tells the program that brought them when it ends.
+// The first bridge has none.
 type bridge struct {
 	*net.UnixConn
 	in, out *os.File
@@ -82,9 +108,22 @@ func (b *bridge) Write(p []byte) (int, error) { return b.out.Write(p) }
 
 // Close gives up the pipes first: when the program that brought them ends, nothing of the host is held here any more.
 func (b *bridge) Close() error {
-	b.once.Do(func() { _, _, _ = b.in.Close(), b.out.Close(), b.UnixConn.Close() })
+	b.once.Do(func() {
+		_, _ = b.in.Close(), b.out.Close()
+		if b.UnixConn != nil {
+			_ = b.UnixConn.Close()
+		}
+	})
 	return nil
 }
+
+// LocalAddr implements net.Conn.
+func (b *bridge) LocalAddr() net.Addr { return b.addr() }
+
+// RemoteAddr implements net.Conn.
+func (b *bridge) RemoteAddr() net.Addr { return b.addr() }
+
+func (b *bridge) addr() net.Addr { return &net.UnixAddr{Name: "bridge", Net: "unix"} }
 
 // SetDeadline implements net.Conn.
 func (b *bridge) SetDeadline(t time.Time) error {

@@ -34,27 +34,41 @@ func run(args []string, out io.Writer) error {
 	}
 	switch word {
 	case "init":
+		var first net.Conn
+		if len(args) > 0 && args[0] == "--bridged" {
+			args = args[1:]
+			var err error
+			if first, err = streams(); err != nil {
+				return err
+			}
+		}
 		if len(args) == 2 && args[0] == "--resolver" {
 			// A sandbox whose image has no place for it runs all the same, without names.
 			if err := guest.NameServer("/etc", args[1]); err != nil {
 				fmt.Fprintln(os.Stderr, "sandgate-agent:", err)
 			}
 		}
-		return serve()
+		return serve(first)
 	case "connect":
 		socket := agent.MuxSocket
 		if len(args) > 0 && args[0] == "--bulk" {
 			socket = agent.BulkSocket
 		}
 		return connect(socket)
+	case "name": // started from outside, to name a copy of a sandbox that had its name from process 1
+		if len(args) != 1 {
+			return fmt.Errorf("one name is needed")
+		}
+		return syscall.Sethostname([]byte(args[0]))
 	case "version":
 		_, err := fmt.Fprintln(out, version)
 		return err
 	}
-	return fmt.Errorf("unknown word %q: init, connect [--bulk] or version", word)
+	return fmt.Errorf("unknown word %q: init, connect [--bulk], name or version", word)
 }
 
-func serve() error {
+// serve answers bridges for good. The first one is there already; nil: it is not.
+func serve(first net.Conn) error {
 	// Process 1 must survive what people send to it. Caught and not ignored, since ignoring is inherited by children.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
 		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
@@ -80,6 +94,9 @@ func serve() error {
 		return err
 	}
 	server := guest.New(guest.Config{Init: os.Getpid() == 1, Env: os.Environ(), Version: version})
+	if first != nil {
+		go server.ServeConn(first, false)
+	}
 	return server.Serve(context.Background(), mux, bulk)
 }
 

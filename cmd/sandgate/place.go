@@ -25,6 +25,7 @@ import (
 	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/runsc"
 	"sandgate/sandbox/term"
+	"sandgate/sandbox/term/recording"
 )
 
 // place are the flags that say where things are on this host; server-side commands share them.
@@ -148,6 +149,7 @@ type parts struct {
 	images  *image.Store
 	jail    *netjail.Jail    // nil where sandboxes have no network
 	manager *sandbox.Manager // nil without a runtime
+	agent   string           // the copy of the agent that new sandboxes get
 	hub     *term.Hub
 	service *workspace.Service
 	close   func()
@@ -205,6 +207,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		ps.close()
 		return nil, err
 	}
+	ps.agent = runtime.Agent()
 	var host sandbox.Host // asked only by who creates
 	if p.bounds == nil {
 		p.bounds = &bounds{}
@@ -240,7 +243,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		},
 	}
 	wo := workspace.Options{
-		Store: ps.store, Deadlines: ps.store, Audit: ps.audit, Gate: approval.Open{}, Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
+		Store: ps.store, Deadlines: ps.store, Audit: ps.audit, Gate: approval.NewGate(ps.store), Images: imageStates{ps.images}, Seal: box, Log: logger, Now: time.Now,
 		Hook: p.hook, Ceilings: p.bounds.ceilings(), MaxSandboxes: p.bounds.MaxSandboxes, Snapshots: p.bounds.snapshots(),
 	}
 	if ps.jail != nil {
@@ -258,6 +261,10 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		return err
 	})
 	wo.Sandboxes, wo.Terminals = ps.manager, ps.hub
+	if wo.Recordings, err = recording.Open(filepath.Join(ps.dir.path, "recordings")); err != nil {
+		ps.close()
+		return nil, err
+	}
 	if ps.service, err = workspace.New(wo); err != nil {
 		ps.close()
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ type serveCmd struct {
 	place          `embed:""`
 	jailFlags      `embed:""`
 	Listen         string   `help:"Address to listen on; port 0 picks one." env:"SANDGATE_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	PublicURL      string   `help:"URL under which people and sandboxes reach this server; default: the listener's." env:"SANDGATE_PUBLIC_URL" placeholder:"URL"`
+	PublicURL      string   `help:"URL under which people and sandboxes reach this server, with the path that a proxy serves it under; default: the listener's." env:"SANDGATE_PUBLIC_URL" placeholder:"URL"`
 	Hosts          []string `help:"Further host:port names it answers to, comma-separated." env:"SANDGATE_HOSTS" placeholder:"HOST:PORT"`
 	TrustedProxies []string `help:"Networks whose X-Forwarded-For is believed, comma-separated." env:"SANDGATE_TRUSTED_PROXIES" placeholder:"CIDR"`
 	Mirror         string   `help:"Debian mirror to build images from; default: the host's own." env:"SANDGATE_MIRROR" placeholder:"URL"`
@@ -115,6 +116,9 @@ func (c *serveCmd) Run(e *env) error {
 	if err := ps.manager.Reconcile(e.ctx); err != nil {
 		logger.Error("reconcile", "cause", err.Error()) // the rest is served; the next round tries again
 	}
+	if err := ps.service.ResumeRecordings(e.ctx); err != nil {
+		return err
+	}
 	life, stop := context.WithCancel(e.ctx)
 	defer stop()
 	background := c.background(life, ps, logger)
@@ -188,6 +192,9 @@ func (p *place) lockedWhole(e *env, logger *slog.Logger) (*parts, func(), error)
 	return ps, release, nil
 }
 
+// publicPath is what may stand in front of every address: nothing that would have to be escaped in a page.
+var publicPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
+
 // publicURL is the one given, or the listener's.
 func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
 	if c.PublicURL == "" {
@@ -197,10 +204,10 @@ func (c *serveCmd) publicURL(addr net.Addr) (*url.URL, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("--public-url %q is not a http or https URL", c.PublicURL)
 	}
-	if strings.Trim(u.Path, "/") != "" {
-		return nil, errors.New("--public-url must not have a path: Sandgate serves a whole host name")
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	if !publicPath.MatchString(u.Path) {
+		return nil, fmt.Errorf("--public-url %q: its path may have letters, digits and ._~- between its slashes", c.PublicURL)
 	}
-	u.Path = ""
 	return u, nil
 }
 
@@ -258,6 +265,8 @@ func (c *serveCmd) background(ctx context.Context, ps *parts, logger *slog.Logge
 	all.Go(func() { ps.manager.KeepPool(ctx) })
 	all.Go(func() { ps.service.SweepIdle(ctx, idle.SystemClock()) })
 	all.Go(func() { ps.service.SweepSnapshots(ctx) })
+	all.Go(func() { ps.service.SweepRecordings(ctx) })
+	all.Go(func() { ps.service.SweepApprovals(ctx) })
 	all.Go(func() { ps.service.SampleMetrics(ctx) })
 	all.Go(func() { ps.audit.Tend(ctx) })
 	all.Go(func() { ps.hook.Run(ctx) })
@@ -290,7 +299,7 @@ func keepReconciled(ctx context.Context, ps *parts, logger *slog.Logger) {
 	}
 }
 
-// keepImage builds the base image where it is missing or outdated, and removes replaced ones that nothing stands on.
+// keepImage builds the base image where it is missing or outdated, and removes replaced ones, and agents, that nothing stands on.
 func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger) {
 	if st := ps.images.State("base"); st.Status != image.Ready || st.Outdated {
 		logger.Info("building the image", "image", "base")
@@ -304,6 +313,9 @@ func (c *serveCmd) keepImage(ctx context.Context, ps *parts, logger *slog.Logger
 	}
 	if err := ps.images.Prune(ctx, runsc.UsesImage); err != nil && ctx.Err() == nil {
 		logger.Warn("prune images", "cause", err.Error())
+	}
+	if err := runsc.PruneAgents(c.Cache, ps.agent, time.Now()); err != nil {
+		logger.Warn("prune agents", "cause", err.Error())
 	}
 }
 

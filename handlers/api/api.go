@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
@@ -90,6 +91,16 @@ type Terminals interface {
 	ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error
 }
 
+// Recordings reads recordings of terminals, and sets what is recorded.
+type Recordings interface {
+	RecordingPolicy(ctx context.Context, a auth.Actor) (workspace.RecordingPolicy, error)
+	SetRecordingPolicy(ctx context.Context, a auth.Actor, p workspace.RecordingPolicy) (workspace.RecordingPolicy, error)
+	Recordings(ctx context.Context, a auth.Actor, f workspace.RecordingFilter) ([]workspace.Recording, error)
+	Recording(ctx context.Context, a auth.Actor, id string) (workspace.Recording, error)
+	PlayRecording(ctx context.Context, a auth.Actor, id string) (workspace.Playback, error)
+	DeleteRecording(ctx context.Context, a auth.Actor, id string) error
+}
+
 // Admin administers the workspace that a key is of.
 type Admin interface {
 	CreateWorkspace(ctx context.Context, a auth.Actor, name string) (auth.Workspace, error)
@@ -107,6 +118,14 @@ type Service interface {
 	Commands
 	Files
 	Terminals
+	Recordings
+	Approvals
+	Record
+}
+
+// Record reads what happened.
+type Record interface {
+	Activity(ctx context.Context, a auth.Actor, f audit.Filter) ([]audit.Event, error)
 }
 
 // Options are what New needs.
@@ -147,6 +166,7 @@ type server struct {
 	patience  time.Duration
 	doc       *document
 	spoolDir  string
+	tickets   *tickets
 	heavy     chan struct{} // one place for each call that holds megabytes in memory for a moment
 }
 
@@ -158,7 +178,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Log == nil || o.Names == nil {
 		return nil, errors.New("api: a logger and names are required")
 	}
-	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent}
+	s := &server{svc: o.Service, log: o.Log, clientIP: o.ClientIP, keepAlive: o.KeepAlive, names: o.Names, content: o.MaxContent, tickets: newTickets()}
 	s.limits, s.patience = o.Limits, o.BodyPatience
 	if s.limits == nil {
 		s.limits = NewLimits(0, 0)

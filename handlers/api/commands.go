@@ -97,7 +97,7 @@ func (s *server) readCommand(c echo.Context) (agent.CommandSpec, error) {
 	if err := o.check(); err != nil {
 		return agent.CommandSpec{}, err
 	}
-	return spec, refuseApprovalID(c)
+	return spec, nil
 }
 
 func wantsEvents(r *http.Request) bool {

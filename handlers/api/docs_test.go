@@ -15,7 +15,7 @@ func TestEveryCallHasAnExample(t *testing.T) {
 	require.NoError(t, err)
 	doc := strings.NewReplacer(`${SANDGATE_URL/http/ws}`, "$SANDGATE_URL", `"`, " ", "?", " ", "\n", " ").Replace(string(p))
 	for _, r := range (&server{}).routes() {
-		path := "$SANDGATE_URL" + strings.NewReplacer(":id", "$ID", ":cmd", "$CMD", ":pty", "$PTY", ":group", "$GROUP", ":key", "$KEY", ":snapshot", "$SNAPSHOT", ":role", "$ROLE").Replace(r.path)
+		path := "$SANDGATE_URL" + strings.NewReplacer(":id", "$ID", ":cmd", "$CMD", ":pty", "$PTY", ":group", "$GROUP", ":key", "$KEY", ":snapshot", "$SNAPSHOT", ":role", "$ROLE", ":approval", "$APPROVAL", ":name", "stdin", ":recording", "$RECORDING").Replace(r.path)
 		found := false
 		for line := range strings.SplitSeq(doc, "SANDGATE_KEY") {
 			found = found || strings.Contains(line+" ", path+" ")

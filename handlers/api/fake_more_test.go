@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -143,4 +144,17 @@ func (f *fake) WatchEvents(_ context.Context, _ auth.Actor, id string, out func(
 		}
 	}
 	return f.late
+}
+
+func (f *fake) Activity(_ context.Context, _ auth.Actor, fl audit.Filter) ([]audit.Event, error) {
+	f.asked = fl
+	at := time.Date(2026, 11, 30, 12, 0, 0, 123456000, time.UTC)
+	return []audit.Event{
+		{Seq: 9, At: at, ActorKind: auth.Person, Actor: "ann@example.org", Action: "command.run", Outcome: audit.Started},
+		{
+			Seq: 7, At: at, EndSeq: 8, Ended: at.Add(time.Second), ActorKind: auth.KeyUser, Actor: "nightly", Owner: "ann@example.org", Address: "192.0.2.1",
+			SandboxID: "sbaaaaaaaaaaaaaaaaaaaa", Action: "file.write", Target: "/work/\u202ea", Outcome: audit.OK, Duration: 1, Facts: audit.Facts{OldDigest: "none", NewDigest: "n"},
+		},
+		{Seq: 5, EndSeq: 5, At: at, Ended: at, Actor: "eve", Action: "sandbox.create", Outcome: audit.Refused},
+	}, f.saw("Activity", fl.SandboxID)
 }

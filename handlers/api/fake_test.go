@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
+	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/internal/webhost"
 	"sandgate/internal/workspace"
@@ -27,6 +29,7 @@ import (
 
 const (
 	knownID       = "sbaaaaaaaaaaaaaaaaaaaa"
+	knownApproval = "apaaaaaaaaaaaaaaaaaaaa"
 	knownSnapshot = "snapaaaaaaaaaaaaaaaaaaaa"
 	otherID       = "sbbbbbbbbbbbbbbbbbbbbb"
 	goneID        = "sbcccccccccccccccccccc"
@@ -59,9 +62,14 @@ type fake struct {
 	stdout   []byte
 	exitLogs *agent.Exit
 	query    agent.SearchQuery
+	asked    audit.Filter // of the last Activity
 	patch    workspace.SandboxPatch
 	kept     time.Duration
 	limits   workspace.Limits
+	tapes    workspace.RecordingFilter
+	policy   approval.Policy
+	decided  []string
+	asking   approval.Call
 	sampled  func()
 	late     error // of a stream, after its events
 }
@@ -175,9 +183,10 @@ func (f *fake) RunCommand(ctx context.Context, _ auth.Actor, id string, c agent.
 		return agent.Exit{}, err
 	}
 	f.mu.Lock()
-	f.started = append(f.started, c)
+	f.started, f.asking = append(f.started, c), approval.CallOf(ctx)
 	run := f.run
 	f.mu.Unlock()
+	f.asking.Pass()
 	if run == nil {
 		return agent.Exit{}, nil
 	}

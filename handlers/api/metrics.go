@@ -165,7 +165,7 @@ func (s *server) patchSandbox(c echo.Context) error {
 		keep := o.flag("keep_while_busy", true)
 		p.KeepWhileBusy = &keep
 	}
-	p.Network = o.newNetwork("network")
+	p.Network, p.Approval = o.newNetwork("network"), o.approvalOf("approval")
 	if o.has("resources") {
 		r := o.resources("resources")
 		p.Resources = &r

@@ -77,7 +77,7 @@ func (s *server) authenticate(next echo.HandlerFunc) echo.HandlerFunc {
 		if isOpen(c.Path()) {
 			return next(c)
 		}
-		secret, err := secretOf(c.Request())
+		secret, err := s.secretFor(c)
 		if err != nil {
 			return s.refuseCaller(c, err)
 		}
@@ -151,6 +151,9 @@ func (s *server) permit(r route) echo.HandlerFunc {
 			return s.refuseCaller(c, err)
 		}
 		defer leave()
+		if asksFor[r.action] && r.method != http.MethodGet {
+			return asking(r.run)(c)
+		}
 		return r.run(c)
 	}
 }

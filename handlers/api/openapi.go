@@ -178,6 +178,9 @@ func (b *builder) add(api *huma.OpenAPI, r route, op operation, errorSchema *hum
 	for _, a := range op.answers {
 		o.Responses[strconv.Itoa(a.status)] = b.response(a)
 	}
+	if asksFor[r.action] && r.method != http.MethodGet {
+		b.asks(o)
+	}
 	for _, status := range refusals(r, op) {
 		o.Responses[strconv.Itoa(status)] = &huma.Response{
 			Description: http.StatusText(status), Headers: answerHeaders(retryHeader(status)...),
@@ -196,6 +199,21 @@ func (b *builder) add(api *huma.OpenAPI, r route, op operation, errorSchema *hum
 		head := *o
 		head.OperationID, head.Summary = "head"+strings.TrimPrefix(o.OperationID, "get"), "Describe a file's bytes"
 		item.Head = &head
+	}
+}
+
+// asks describes the headers of a call that may have to be approved, and the answer to one that does not wait.
+func (b *builder) asks(o *huma.Operation) {
+	for _, p := range asksHeaders {
+		o.Parameters = append(o.Parameters, p.in("header"))
+	}
+	schema, about := b.schema(of[askedBody]()), "It waits for approval; asked for by Prefer: respond-async."
+	if r := o.Responses["202"]; r != nil {
+		schema = &huma.Schema{AnyOf: []*huma.Schema{r.Content["application/json"].Schema, schema}}
+		about = r.Description + " Or: " + about
+	}
+	o.Responses["202"] = &huma.Response{
+		Description: about, Headers: answerHeaders("Preference-Applied"), Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
 	}
 }
 
@@ -284,6 +302,9 @@ func refusals(r route, op operation) []int {
 	}
 	if op.body != nil {
 		out = append(out, 413, 422)
+	}
+	if asksFor[r.action] && r.method != http.MethodGet {
+		out = append(out, 409, 413, 422)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -57,6 +57,8 @@ var (
 		{name: "path_b64", about: "The path in base64, for names that are not UTF-8.", schema: huma.Schema{Type: "string", ContentEncoding: "base64"}},
 	}
 	cursorQuery = param{name: "cursor", about: "From an earlier answer; the start unless given.", schema: huma.Schema{Type: "string", Pattern: `^(\d{1,18}\.\d{1,18})?$`}}
+	timeQuery   = huma.Schema{Type: "string", Pattern: `^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))?$`, MaxLength: length(35)}
+	wordQuery   = huma.Schema{Type: "string", MaxLength: length(maxAuditWord)}
 	idempotency = param{name: "Idempotency-Key", about: "Repeats with the same key give the sandbox of the first call.", schema: huma.Schema{Type: "string", MaxLength: length(255), Pattern: `^[ -~]*$`}}
 	conditional = []param{
 		{name: "If-Match", about: "Only if the file has this ETag; * is any.", schema: huma.Schema{Type: "string"}},
@@ -67,6 +69,13 @@ var (
 		{name: "If-Range", about: "The range only if the file has this ETag.", schema: huma.Schema{Type: "string"}},
 	}, conditional...)
 )
+
+// asksHeaders are those of calls that may have to be approved.
+var asksHeaders = []param{
+	{name: approvalHeader, about: "Of a request that was made before for the same call.", schema: huma.Schema{Type: "string", Pattern: `^(ap[a-z0-9]{20})?$`}},
+	{name: reasonHeader, about: "Why, for who decides about it.", schema: huma.Schema{Type: "string", MaxLength: length(maxReason)}},
+	{name: "Prefer", about: "wait=SECONDS, at most 100, which is the default; respond-async: a 202 at once where an approval is needed.", schema: huma.Schema{Type: "string"}},
+}
 
 func with(more []param, first ...param) []param {
 	return append(append([]param(nil), more...), first...)
@@ -137,6 +146,48 @@ var operations = map[string]operation{
 	"POST /v1/sandboxes/:id/keepalive": {
 		tag: "sandboxes", summary: "Give a sandbox more time", about: "It is not ended for being idle before the time is over. max_lifetime stays.",
 		body: of[keepRequest](), answers: ok[sandboxBody]("The sandbox as it is now."), refusals: []int{409},
+	},
+	"GET /v1/recordings": {
+		tag: "recordings", summary: "List recordings", about: "Of terminals of the workspace, newest first, also of sandboxes that are gone.",
+		query: []param{
+			{name: "sandbox_id", schema: huma.Schema{Type: "string", Pattern: "^(sb[a-z0-9]{20})?$"}},
+			{name: "limit", schema: whole(1, 500, 100)},
+			{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", Pattern: `^(\d{1,17}\.rec[a-z0-9]{20})?$`}},
+		},
+		answers: ok[recordingsBody]("A page of it."), refusals: []int{422},
+	},
+	"GET /v1/recordings/:recording": {tag: "recordings", summary: "Describe a recording", answers: ok[recordingBody]("The recording.")},
+	"GET /v1/recordings/:recording/cast": {
+		tag: "recordings", summary: "Read a recording", about: "An asciicast v3, as an attachment; one that goes on is there up to this moment. Who reads it is on record. One with what was typed needs audit:read.",
+		headers: []param{{name: "Range", about: "One range of bytes.", schema: huma.Schema{Type: "string"}}},
+		answers: []reply{
+			{status: http.StatusOK, about: "The recording.", media: asciicast, headers: []string{"Content-Disposition", "Last-Modified"}},
+			{status: http.StatusPartialContent, about: "The range.", media: asciicast, headers: []string{"Content-Range"}},
+		},
+		refusals: []int{416},
+	},
+	"DELETE /v1/recordings/:recording": {
+		tag: "recordings", summary: "Delete a recording", about: "Once it has ended.", answers: ok[doneBody]("It is gone."), refusals: []int{409},
+	},
+	"GET /v1/recording-policy": {tag: "recordings", summary: "Read what the workspace records", answers: ok[recordingPolicyBody]("What holds.")},
+	"PUT /v1/recording-policy": {
+		tag: "recordings", summary: "Set what the workspace records", about: "Replaces all of it; what is absent becomes the default. Terminals that are open follow.",
+		body: of[recordingPolicyRequest](), answers: ok[recordingPolicyBody]("What holds now."),
+	},
+	"GET /v1/audit": {
+		tag: "audit", summary: "Read the record", about: "What happened in the workspace and what was refused, newest first, by when it began. audit:read reads all of it; with sandboxes:read or sandboxes:manage a sandbox_id must be given.",
+		query: []param{
+			{name: "from", about: "Not before this time.", schema: timeQuery},
+			{name: "to", about: "Before this time.", schema: timeQuery},
+			{name: "actor", about: "By this person or key, or by a key of this person.", schema: wordQuery},
+			{name: "action", about: "Such as command.run, or command. for all about commands.", schema: wordQuery},
+			{name: "outcome", about: "ok, refused, failed, started or unknown.", schema: wordQuery},
+			{name: "sandbox_id", schema: huma.Schema{Type: "string", Pattern: "^(sb[a-z0-9]{20})?$"}},
+			{name: "q", about: "Words, or beginnings of words, all of which the event has in any of its texts.", schema: wordQuery},
+			{name: "limit", schema: whole(1, 500, 100)},
+			{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", Pattern: `^([1-9]\d{0,17})?$`}},
+		},
+		answers: ok[auditBody]("A page of it."), refusals: []int{422},
 	},
 	"GET /v1/sandboxes/:id/metrics": {tag: "metrics and events", summary: "Read the meters", about: "The limits are the sandbox's resources.", answers: ok[sampleBody]("One reading."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/metrics/history": {
@@ -242,12 +293,55 @@ var operations = map[string]operation{
 	"GET /v1/sandboxes/:id/ptys":         {tag: "terminals", summary: "List terminals", answers: ok[[]terminalBody]("A bare array."), refusals: []int{409}},
 	"GET /v1/sandboxes/:id/ptys/:pty":    {tag: "terminals", summary: "Describe a terminal", answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
 	"DELETE /v1/sandboxes/:id/ptys/:pty": {tag: "terminals", summary: "Close a terminal", answers: ok[doneBody]("It is closed."), refusals: []int{409}},
+	"POST /v1/sandboxes/:id/ptys/:pty/ticket": {
+		tag: "terminals", summary: "Get a ticket to attach with", answers: ok[ticketBody]("The ticket."), refusals: []int{409, 429},
+		about: "For where a websocket can bear no header: given as its ticket parameter, it opens this terminal as this key, once, within 30 s.",
+	},
 	"GET " + socketPath: {
 		tag: "terminals", summary: "Attach to a terminal", refusals: []int{400, 426},
-		about:   "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
-		query:   []param{{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}}},
+		about: "A websocket with the subprotocol sandgate.term.v1. A wrong Host or Origin is a 403; every other refusal is a close code after the upgrade. Typing needs sandboxes:run.",
+		query: []param{
+			{name: "since", about: "An offset from which output goes on; a snapshot of the screen comes first unless given.", schema: huma.Schema{Type: "integer", Minimum: bound(-1)}},
+			{name: "ticket", about: "Instead of a key: one from …/ticket.", schema: huma.Schema{Type: "string", Pattern: "^tk[a-z0-9]{26}$"}},
+		},
 		answers: []reply{{status: http.StatusSwitchingProtocols, about: "The websocket is open."}},
 	},
+
+	"GET /v1/approvals": {
+		tag: "approvals", summary: "List requests for approval", about: "Pending ones oldest first, others newest first.",
+		query: []param{
+			{name: "status", schema: oneOf("pending", "approved", "denied", "expired", "cancelled", "used", "void")},
+			{name: "sandbox_id", schema: huma.Schema{Type: "string", Pattern: `^(sb[a-z0-9]{20})?$`}},
+			{name: "limit", schema: whole(1, 200, 50)},
+			{name: "cursor", about: "From the page before.", schema: huma.Schema{Type: "string", Pattern: `^(ap[a-z0-9]{20})?$`}},
+		},
+		answers: ok[approvalsBody]("A page of them."), refusals: []int{422},
+	},
+	"GET /v1/approvals/:approval": {tag: "approvals", summary: "Read a request for approval", answers: ok[approvalRecordBody]("The request.")},
+	"GET /v1/approvals/:approval/contents/:name": {
+		tag: "approvals", summary: "Read a content of a request", about: "What would be written, what it replaces, standard input, a script. Secrets of the sandbox are masked.",
+		answers: []reply{{status: http.StatusOK, about: "The bytes.", media: octets, headers: []string{"Content-Disposition"}}},
+	},
+	"POST /v1/approvals/:approval/approve": {
+		tag: "approvals", summary: "Approve a request", about: "Exactly what the digest stands for, for one time. Never one's own, and by key only where the key belongs to a person.",
+		body: of[approveRequest](), answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409},
+	},
+	"POST /v1/approvals/:approval/deny": {
+		tag: "approvals", summary: "Deny a request", body: of[denyRequest](), answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409},
+	},
+	"POST /v1/approvals/:approval/dry-run": {
+		tag: "approvals", summary: "Try a command in a copy",
+		about:   "Copies the sandbox, cuts the copy's network, runs the command there for at most a minute, and keeps with the request what it did. The copy is thrown away.",
+		answers: ok[approvalRecordBody]("The request, with its effect."), refusals: []int{409, 503},
+	},
+	"POST /v1/approvals/:approval/cancel": {tag: "approvals", summary: "Take one's own request back", answers: ok[approvalRecordBody]("The request as it is now."), refusals: []int{409}},
+	"GET /v1/policy":                      {tag: "approvals", summary: "Read the workspace's policy", answers: ok[policyBody]("The policy.")},
+	"PUT /v1/policy": {
+		tag: "approvals", summary: "Replace the workspace's policy", about: "What is absent is allow. Requests that wait become void where what holds for them changes.",
+		body: of[approvalRequest](), answers: ok[policyBody]("The policy."),
+	},
+	"GET /v1/admin/system-keys/:key/policy": {tag: "approvals", summary: "Read a key's policy", answers: ok[policyBody]("The policy.")},
+	"PUT /v1/admin/system-keys/:key/policy": {tag: "approvals", summary: "Replace a key's policy", about: "The strictest of workspace, key and sandbox counts.", body: of[approvalRequest](), answers: ok[policyBody]("The policy.")},
 
 	"GET /v1/admin/groups":                  {tag: "admin", summary: "List workspaces", about: "The one that the key is of.", answers: ok[[]groupBody]("A bare array.")},
 	"POST /v1/admin/groups":                 {tag: "admin", summary: "Create a workspace", about: "Refused to every key: a person who administers the installation makes workspaces.", body: of[groupRequest](), answers: ok[groupBody]("The workspace.")},
@@ -264,11 +358,14 @@ var operations = map[string]operation{
 
 // pathParams describes what stands in a path.
 var pathParams = map[string]param{
-	"id":       {about: "Of a sandbox.", schema: huma.Schema{Type: "string", Pattern: "^sb[a-z0-9]{20}$"}},
-	"cmd":      {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
-	"pty":      {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
-	"snapshot": {about: "Of a snapshot.", schema: huma.Schema{Type: "string", Pattern: "^snap[a-z0-9]{20}$"}},
-	"group":    {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"key":      {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
-	"role":     {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"id":        {about: "Of a sandbox.", schema: huma.Schema{Type: "string", Pattern: "^sb[a-z0-9]{20}$"}},
+	"cmd":       {about: "Of a command.", schema: huma.Schema{Type: "string", Pattern: "^cmd[a-z0-9]{20}$"}},
+	"pty":       {about: "Of a terminal.", schema: huma.Schema{Type: "string", Pattern: "^pty[a-z0-9]{20}$"}},
+	"snapshot":  {about: "Of a snapshot.", schema: huma.Schema{Type: "string", Pattern: "^snap[a-z0-9]{20}$"}},
+	"recording": {about: "Of a recording.", schema: huma.Schema{Type: "string", Pattern: "^rec[a-z0-9]{20}$"}},
+	"approval":  {about: "Of a request for approval.", schema: huma.Schema{Type: "string", Pattern: "^ap[a-z0-9]{20}$"}},
+	"name":      {about: "Of a content.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"group":     {about: "Of a workspace.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"key":       {about: "Of a key.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
+	"role":      {about: "The name of a role.", schema: huma.Schema{Type: "string", MinLength: length(1)}},
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
+	"sandgate/internal/fault"
 	"sandgate/internal/seal"
 	"sandgate/internal/store"
 	"sandgate/internal/webhost"
@@ -29,6 +31,7 @@ import (
 	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
+	"sandgate/sandbox/term/recording"
 )
 
 // allowed says for every call what a key is answered that may sandboxes:read; sandboxes:run; sandboxes:manage; what an
@@ -54,6 +57,13 @@ var allowed = map[string][5]int{
 	"POST /v1/sandboxes/:id/keepalive":           {403, 200, 200, 200, 404},
 	"GET /v1/limits":                             {200, 200, 200, 200, 200},
 	"PUT /v1/limits":                             {403, 403, 403, 200, 200},
+	"GET /v1/recordings":                         {200, 200, 403, 200, 200},
+	"GET /v1/recordings/:recording":              {200, 200, 403, 200, 404},
+	"GET /v1/recordings/:recording/cast":         {200, 200, 403, 200, 404},
+	"DELETE /v1/recordings/:recording":           {403, 403, 200, 200, 404},
+	"GET /v1/recording-policy":                   {200, 200, 200, 200, 200},
+	"PUT /v1/recording-policy":                   {403, 403, 403, 200, 200},
+	"GET /v1/audit":                              {403, 403, 403, 200, 200}, // of one sandbox whoever may see it: internal/workspace
 	"GET /v1/sandboxes/:id/metrics":              {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/history":      {200, 200, 200, 200, 404},
 	"GET /v1/sandboxes/:id/metrics/stream":       {200, 200, 200, 200, 404},
@@ -85,7 +95,19 @@ var allowed = map[string][5]int{
 	"GET /v1/sandboxes/:id/ptys":                 {200, 200, 403, 200, 404},
 	"GET /v1/sandboxes/:id/ptys/:pty":            {200, 200, 403, 200, 404},
 	"DELETE /v1/sandboxes/:id/ptys/:pty":         {403, 200, 403, 403, 404},
+	"POST /v1/sandboxes/:id/ptys/:pty/ticket":    {200, 200, 403, 200, 404},
 	"GET " + socketPath:                          {0, 0, term.CloseForbidden, 0, term.CloseGone},
+	"GET /v1/approvals":                          {200, 200, 200, 200, 200},
+	"GET /v1/approvals/:approval":                {200, 200, 200, 200, 404},
+	"GET /v1/approvals/:approval/contents/:name": {200, 200, 200, 200, 404},
+	"POST /v1/approvals/:approval/approve":       {403, 403, 403, 403, 403}, // who may is in the tests of approvals
+	"POST /v1/approvals/:approval/deny":          {403, 403, 403, 403, 403},
+	"POST /v1/approvals/:approval/dry-run":       {403, 403, 403, 403, 403},
+	"POST /v1/approvals/:approval/cancel":        {403, 403, 403, 403, 404}, // only who asked
+	"GET /v1/policy":                             {200, 200, 200, 200, 200},
+	"PUT /v1/policy":                             {403, 403, 403, 200, 200},
+	"GET /v1/admin/system-keys/:key/policy":      {403, 403, 403, 200, 404},
+	"PUT /v1/admin/system-keys/:key/policy":      {403, 403, 403, 200, 404},
 	"GET /v1/admin/groups":                       {403, 403, 403, 200, 200},
 	"POST /v1/admin/groups":                      {403, 403, 403, 403, 403},
 	"DELETE /v1/admin/groups/:group":             {403, 403, 403, 403, 404},
@@ -101,6 +123,8 @@ var allowed = map[string][5]int{
 
 // town is a server over the real service, on a fake runtime whose agents work in this process: what runs must be harmless.
 type town struct {
+	store *store.Store
+	shelf *recording.Shelf
 	*bench
 	svc  *workspace.Service
 	tmp  string
@@ -143,8 +167,12 @@ func newTown(t *testing.T) *town {
 	})
 	box, err := seal.New(bytes.Repeat([]byte{2}, seal.KeyLen))
 	require.NoError(t, err)
+	w.store = st
+	w.shelf, err = recording.Open(t.TempDir())
+	require.NoError(t, err)
 	w.svc, err = workspace.New(workspace.Options{
-		Store: st, Seal: box, Audit: log, Gate: approval.Open{}, Sandboxes: manager, Terminals: term.NewHub(workspace.AttachVia(manager)), Images: oneImage{}, Now: w.clock,
+		Recordings: w.shelf,
+		Store:      st, Seal: box, Audit: log, Gate: approval.NewGate(st), Sandboxes: manager, Terminals: term.NewHub(workspace.AttachVia(manager)), Images: oneImage{}, Now: w.clock,
 		PlatformURL:  "http://sandgate.internal",
 		CheckNetwork: func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) },
 	})
@@ -230,6 +258,20 @@ func (w *town) things(t *testing.T, box string, r route) map[string]string {
 	return map[string]string{"id": box, "cmd": cmd.ID, "pty": pty.ID, "group": w.boss.Workspace.ID, "key": key.ID, "role": "viewer"}
 }
 
+// asked is a request for approval with a content, of somebody else than the callers.
+func (w *town) asked(t *testing.T) map[string]string {
+	t.Helper()
+	made, err := w.svc.CreateSandbox(context.Background(), w.boss, workspace.CreateOptions{
+		Label: "asks", Cwd: w.tmp, User: w.user, Approval: approval.Policy{Command: approval.AskIt},
+	})
+	require.NoError(t, err)
+	_, err = w.svc.RunCommand(context.Background(), w.boss, string(made.ID), agent.CommandSpec{ID: sandbox.RandomID("cmd"), Command: "true", Stdin: []byte("x")}, nil)
+	fe, ok := errors.AsType[*fault.Error](err)
+	require.True(t, ok, "%v", err)
+	id, _ := fe.Extra["approval_id"].(string)
+	return map[string]string{"approval": id, "name": "stdin"}
+}
+
 func (w *town) box(t *testing.T, a auth.Actor) string {
 	t.Helper()
 	made, err := w.svc.CreateSandbox(context.Background(), a, workspace.CreateOptions{Label: "box", Cwd: w.tmp, User: w.user})
@@ -248,6 +290,9 @@ func TestWhoMayCallWhat(t *testing.T) {
 		}
 		t.Run(r.method+" "+r.path, func(t *testing.T) {
 			things := map[string]string{"id": shared, "group": w.boss.Workspace.ID, "role": "viewer"}
+			if strings.Contains(r.path, ":approval") {
+				things = w.asked(t)
+			}
 			if strings.Contains(r.path, ":cmd") || strings.Contains(r.path, ":pty") || strings.Contains(r.path, ":key") {
 				things = w.things(t, shared, r) // at most one of the callers ends them
 			}
@@ -286,6 +331,9 @@ func (w *town) call(t *testing.T, r route, caller string, want int, things map[s
 		require.NoError(t, err)
 		things = map[string]string{"snapshot": string(n.ID)}
 	}
+	if strings.Contains(r.path, ":recording") {
+		things = map[string]string{"recording": w.recorded(t)}
+	}
 	require.NoError(t, os.RemoveAll(filepath.Join(w.tmp, "c")))
 	require.NoError(t, os.WriteFile(filepath.Join(w.tmp, "a"), []byte("hello"), 0o600))
 	here := strings.NewReplacer("/work/a&limit", w.tmp+"&limit", "/work/", w.tmp+"/")
@@ -309,6 +357,20 @@ func (w *town) call(t *testing.T, r route, caller string, want int, things map[s
 	}
 	a := ask(r.method, target, here.Replace(sample.body), "X-API-Key", w.keys[caller], "Content-Type", content)
 	assert.Equal(t, want, a.status, "%s: %s %s: %.300s", caller, r.method, target, a.body)
+}
+
+// recorded keeps a recording that has ended.
+func (w *town) recorded(t *testing.T) string {
+	t.Helper()
+	r := recording.Recording{
+		ID: sandbox.RandomID("rec"), WorkspaceID: w.boss.Workspace.ID, SandboxID: string(sandbox.NewID()), PTY: sandbox.RandomID("pty"),
+		Part: 1, StartedAt: w.clock(), EndedAt: w.clock(), End: recording.EndExited,
+	}
+	f, err := w.shelf.Create(r.ID, recording.Start{At: r.StartedAt, Cols: 80, Rows: 24})
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.NoError(t, w.store.InsertRecording(context.Background(), r))
+	return r.ID
 }
 
 // socket attaches to a terminal; want is the close code, or 0 where it stays open.

@@ -41,17 +41,47 @@ type limitsRequest struct {
 	Sandboxes *int     `json:"sandboxes,omitempty" nullable:"true" minimum:"1" maximum:"100000" doc:"That may be alive at a time."`
 }
 
+// recordingPolicyRequest is the body of PUT /v1/recording-policy. What is absent or null becomes the default.
+type recordingPolicyRequest struct {
+	Mode     string `json:"mode,omitempty" enum:"off,on,always" doc:"off unless given. always: a terminal that cannot be recorded does not open."`
+	Input    bool   `json:"input,omitempty" doc:"Record what is typed, too: passwords are in it."`
+	MaxMB    *int   `json:"max_mb,omitempty" nullable:"true" minimum:"1" maximum:"1024" doc:"MiB of one recording; 64 unless given."`
+	TotalMB  *int   `json:"total_mb,omitempty" nullable:"true" minimum:"1" maximum:"1048576" doc:"MiB of all, max_mb at least; 2048 unless given."`
+	KeepDays *int   `json:"keep_days,omitempty" nullable:"true" minimum:"1" maximum:"3650" doc:"90 unless given."`
+}
+
 type networkRequest struct {
 	Mode  string   `json:"mode,omitempty" enum:"none,public,allow-list" doc:"public unless given: every public address, and nothing of the host's own networks."`
 	Allow []string `json:"allow,omitempty" maxItems:"64" doc:"For allow-list: names (example.org, *.example.org) and IPv4 networks (1.2.3.0/24), each with an optional port (:443)."`
 }
 
+// approvalRequest is a policy, of a sandbox or whole.
 type approvalRequest struct {
-	Command  string `json:"command,omitempty" enum:"allow,ask,deny" doc:"Only allow in this version, here and below."`
-	Write    string `json:"write,omitempty" enum:"allow,ask,deny"`
-	Terminal string `json:"terminal,omitempty" enum:"allow,ask,deny"`
-	Network  string `json:"network,omitempty" enum:"allow,ask,deny"`
-	Port     string `json:"port,omitempty" enum:"allow,ask,deny"`
+	Command  string        `json:"command,omitempty" enum:"allow,ask,deny" doc:"allow unless given, here and below."`
+	Write    string        `json:"write,omitempty" enum:"allow,ask,deny"`
+	Terminal string        `json:"terminal,omitempty" enum:"allow,ask,deny"`
+	Network  string        `json:"network,omitempty" enum:"allow,ask,deny"`
+	Port     string        `json:"port,omitempty" enum:"allow,ask,deny"`
+	Rules    []ruleRequest `json:"rules,omitempty" maxItems:"100" doc:"The first that matches counts before the answers above."`
+}
+
+type ruleRequest struct {
+	Kind      string `json:"kind" enum:"command,write,terminal,network,port"`
+	Answer    string `json:"answer" enum:"allow,ask,deny"`
+	Command   string `json:"command,omitempty" maxLength:"512" doc:"Words: a program's name or path, then leading arguments; globs."`
+	Path      string `json:"path,omitempty" maxLength:"512" doc:"Of a write: a glob over the path as it is resolved inside; ** crosses slashes."`
+	Requester string `json:"requester,omitempty" maxLength:"512" doc:"E-mail of a person or of a key's owner, or a key's name; a glob."`
+	Image     string `json:"image,omitempty" maxLength:"512"`
+}
+
+// approveRequest is the body of POST /v1/approvals/{id}/approve.
+type approveRequest struct {
+	Digest string `json:"digest,omitempty" maxLength:"64" doc:"Of what was looked at: another one is refused."`
+}
+
+// denyRequest is the body of POST /v1/approvals/{id}/deny.
+type denyRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Reaches the requester."`
 }
 
 // snapshotRequest is the body of POST /v1/sandboxes/{id}/snapshots.
@@ -66,6 +96,7 @@ type patchRequest struct {
 	Metadata  map[string]string `json:"metadata,omitempty" maxProperties:"32" doc:"Replaces all of it. It stays unless given."`
 	Resources *resourcesRequest `json:"resources,omitempty" doc:"What is not named stays. disk_mb cannot be changed. Needs sandboxes:manage."`
 	Network   *networkChange    `json:"network,omitempty"`
+	Approval  *approvalRequest  `json:"approval,omitempty" doc:"Replaces what the sandbox asks for; only stricter."`
 
 	IdleTimeout   *int  `json:"idle_timeout,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may be unused; its idle time begins anew."`
 	MaxLifetime   *int  `json:"max_lifetime,omitempty" nullable:"true" minimum:"1" maximum:"2592000" doc:"Seconds it may live, counted from its creation."`

@@ -28,6 +28,12 @@ var (
 	members = []auth.Permission{auth.MembersManage}
 	bounds  = []auth.Permission{auth.SandboxesRead, auth.SandboxesManage, auth.MembersManage}
 	keys    = []auth.Permission{auth.KeysManage}
+	asked   = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage}
+	decide  = []auth.Permission{auth.ApprovalsDecide}
+	ruling  = []auth.Permission{auth.SandboxesRead, auth.ApprovalsDecide, auth.SandboxesManage, auth.MembersManage}
+	replay  = []auth.Permission{auth.SandboxesRead, auth.AuditRead}
+	manage  = []auth.Permission{auth.SandboxesManage}
+	records = []auth.Permission{auth.AuditRead, auth.SandboxesRead, auth.SandboxesManage}
 	house   = []auth.Permission{auth.MembersManage, auth.KeysManage}
 )
 
@@ -56,6 +62,13 @@ func (s *server) routes() []route {
 		{http.MethodPost, one + "/keepalive", "sandbox.keepalive", end, false, s.keepSandbox},
 		{http.MethodGet, "/v1/limits", "limit.read", bounds, false, s.workspaceLimits},
 		{http.MethodPut, "/v1/limits", "limit.set", members, false, s.setWorkspaceLimits},
+		{http.MethodGet, "/v1/recordings", "recording.list", replay, false, s.listRecordings},
+		{http.MethodGet, "/v1/recordings/:recording", "recording.read", replay, false, s.getRecording},
+		{http.MethodGet, "/v1/recordings/:recording/cast", "recording.play", replay, false, s.getCast},
+		{http.MethodDelete, "/v1/recordings/:recording", "recording.delete", manage, false, s.deleteRecording},
+		{http.MethodGet, "/v1/recording-policy", "recording.read_policy", bounds, false, s.recordingPolicy},
+		{http.MethodPut, "/v1/recording-policy", "recording.set_policy", members, false, s.setRecordingPolicy},
+		{http.MethodGet, "/v1/audit", "audit.read", records, false, s.listAudit},
 		{http.MethodGet, one + "/metrics", "sandbox.usage", see, false, s.metrics},
 		{http.MethodGet, one + "/metrics/history", "sandbox.usage", see, false, s.metricsHistory},
 		{http.MethodGet, one + "/metrics/stream", "sandbox.usage", see, true, s.metricsStream},
@@ -90,8 +103,21 @@ func (s *server) routes() []route {
 		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
 		{http.MethodGet, pty, "terminal.list", read, false, s.getTerminal},
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
+		{http.MethodPost, pty + "/ticket", "terminal.ticket", read, false, s.terminalTicket},
 		// Who may not look on is told by the service, with a close code.
 		{http.MethodGet, socketPath, "terminal.view", anyKey, true, s.viewTerminal},
+
+		{http.MethodGet, "/v1/approvals", "approval.list", asked, false, s.listApprovals},
+		{http.MethodGet, "/v1/approvals/:approval", "approval.read", asked, false, s.getApproval},
+		{http.MethodGet, "/v1/approvals/:approval/contents/:name", "approval.read", asked, false, s.approvalContent},
+		{http.MethodPost, "/v1/approvals/:approval/approve", "approval.approve", decide, false, s.approve},
+		{http.MethodPost, "/v1/approvals/:approval/deny", "approval.deny", decide, false, s.deny},
+		{http.MethodPost, "/v1/approvals/:approval/dry-run", "approval.try", decide, false, s.dryRun},
+		{http.MethodPost, "/v1/approvals/:approval/cancel", "approval.cancel", run, false, s.cancelApproval},
+		{http.MethodGet, "/v1/policy", "policy.read", ruling, false, s.getPolicy},
+		{http.MethodPut, "/v1/policy", "policy.set", members, false, s.putPolicy},
+		{http.MethodGet, "/v1/admin/system-keys/:key/policy", "policy.read", keys, false, s.getKeyPolicy},
+		{http.MethodPut, "/v1/admin/system-keys/:key/policy", "policy.set", keys, false, s.putKeyPolicy},
 
 		{http.MethodGet, "/v1/admin/groups", "workspace.list", house, false, s.groups},
 		{http.MethodPost, "/v1/admin/groups", "workspace.create", members, false, s.createGroup},

@@ -88,11 +88,21 @@ func (s *server) runCommand(c echo.Context, spec agent.CommandSpec) error {
 func (s *server) await(c echo.Context, results <-chan outcome) (r outcome, late bool) {
 	tick := time.NewTicker(s.keepAlive)
 	defer tick.Stop()
+	passed, waits := passedOf(c), time.Now()
 	for {
 		select {
 		case r := <-results:
 			return r, late
+		case <-passed:
+			// Until then a refusal gets a status of its own, however long an approval is waited for.
+			if passed = nil; time.Since(waits) > s.keepAlive {
+				tick.Reset(time.Millisecond) // the client has waited for long
+			}
 		case <-tick.C:
+			if passed != nil {
+				continue
+			}
+			tick.Reset(s.keepAlive)
 			if !late {
 				late = true
 				c.Response().Header().Set(echo.HeaderContentType, "application/json")

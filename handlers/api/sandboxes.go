@@ -7,7 +7,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 )
@@ -18,9 +17,6 @@ const (
 	maxMetadata = 32  // entries
 	maxUser     = 65  // bytes: a user and a group
 )
-
-// later is what an option whose part is not there yet is refused with: it must never be taken and ignored.
-const later = "is not available in this version"
 
 type sandboxBody struct {
 	ID           sandbox.ID        `json:"id"`
@@ -37,7 +33,8 @@ type sandboxBody struct {
 	Idle         idleBody          `json:"idle"`
 	Resources    sandbox.Resources `json:"resources"`
 	Network      networkBody       `json:"network"`
-	Approval     approvalBody      `json:"approval"`
+	Approval     policyBody        `json:"approval" doc:"What the sandbox asks approval for, beside workspace and key."`
+	Waiting      int               `json:"approvals_waiting" doc:"Requests that wait for a decision."`
 	Metadata     map[string]string `json:"metadata"`
 }
 
@@ -48,7 +45,7 @@ type ownerBody struct {
 
 type idleBody struct {
 	Since         string   `json:"since" doc:"When it was last used."`
-	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive. Empty: its time runs."`
+	AliveBecause  []string `json:"alive_because" doc:"What keeps it alive now: command, transfer, call, terminal, cpu, keepalive, approval. Empty: its time runs."`
 	Action        string   `json:"action" enum:"none,kill,suspend" doc:"What happens when it stays unused: kill, or suspend for a persistent one; none where it does not run."`
 	At            *string  `json:"at" doc:"When that happens if nothing uses it until then; null while something keeps it alive."`
 	Timeout       int64    `json:"idle_timeout" doc:"Seconds it may be unused."`
@@ -76,14 +73,6 @@ type networkBody struct {
 	Allow []string `json:"allow"`
 }
 
-type approvalBody struct {
-	Command  string `json:"command"`
-	Write    string `json:"write"`
-	Terminal string `json:"terminal"`
-	Network  string `json:"network"`
-	Port     string `json:"port"`
-}
-
 func toSandbox(s workspace.Sandbox) sandboxBody {
 	b := sandboxBody{
 		ID: s.ID, Status: s.Status, Reason: orNull(s.Reason), CreatedAt: stamp(s.CreatedAt), LastActivity: stamp(s.LastActivity),
@@ -91,7 +80,8 @@ func toSandbox(s workspace.Sandbox) sandboxBody {
 		ExpiresAt: stampOrNull(s.ExpiresAt), Idle: toIdle(s),
 		Resources: s.Resources,
 		Network:   toNetwork(s.Network),
-		Approval:  approvalBody{Command: "allow", Write: "allow", Terminal: "allow", Network: "allow", Port: "allow"},
+		Approval:  toPolicy(s.Approval, false),
+		Waiting:   s.Waiting,
 		Metadata:  s.Metadata,
 	}
 	if b.Metadata == nil {
@@ -121,7 +111,9 @@ func (s *server) createSandbox(c echo.Context) error {
 	opts.Network = o.network("network")
 	opts.SnapshotID = o.snapshot("snapshot_id")
 	opts.PlatformKey = o.flag("platform_key", false)
-	o.notYet()
+	if p := o.approvalOf("approval"); p != nil {
+		opts.Approval = *p
+	}
 	opts.IdempotencyKey = idempotencyKey(c, o)
 	if err := o.check(); err != nil {
 		return err
@@ -154,17 +146,6 @@ func (o *object) resources(name string) sandbox.Resources {
 		MemoryMB: n.whole("memory_mb", 1, most, 0),
 		DiskMB:   n.whole("disk_mb", 1, most, 0),
 		PIDs:     n.whole("pids", 1, most, 0),
-	}
-}
-
-// notYet takes the options of the contract whose parts are not there, and refuses each that asks for something.
-func (o *object) notYet() {
-	if n := o.nested("approval"); n != nil {
-		for _, name := range []string{"command", "write", "terminal", "network", "port"} {
-			if n.oneOf(name, "allow", "allow", "ask", "deny") != "allow" {
-				n.fail(name, later+": allow is the only choice")
-			}
-		}
 	}
 }
 
@@ -206,14 +187,6 @@ func (s *server) deleteSandbox(c echo.Context) error {
 		return err
 	}
 	return done(c)
-}
-
-// refuseApprovalID: an approval cannot exist in this version, so a call that names one must not run without it.
-func refuseApprovalID(c echo.Context) error {
-	if c.Request().Header.Get("Approval-Id") != "" {
-		return fault.Field("Approval-Id", later)
-	}
-	return nil
 }
 
 // stamp writes a time as RFC 3339 in UTC, to the microsecond.

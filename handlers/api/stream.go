@@ -193,9 +193,13 @@ func (s *server) serveEvents(c echo.Context, id string, do func(agent.Output) (a
 	defer first.Stop()
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
+	passed := passedOf(c)
 	for {
 		var err error
 		select {
+		case <-passed:
+			passed = nil
+			first.Reset(settle)
 		case r := <-results:
 			if r.err != nil {
 				if !e.started() {
@@ -209,9 +213,13 @@ func (s *server) serveEvents(c echo.Context, id string, do func(agent.Output) (a
 			}
 			return nil
 		case <-first.C:
-			err = e.begin()
+			if passed == nil { // else a refusal still gets a status of its own
+				err = e.begin()
+			}
 		case <-tick.C:
-			err = e.ping()
+			if passed == nil {
+				err = e.ping()
+			}
 		}
 		if err != nil { // the client is gone; the request's context ends what runs, and its end is waited for
 			first.Stop()

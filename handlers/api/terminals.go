@@ -69,9 +69,6 @@ func (s *server) openTerminal(c echo.Context) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := refuseApprovalID(c); err != nil {
-		return err
-	}
 	t, err := s.svc.OpenTerminal(c.Request().Context(), actor(c), c.Param("id"), spec)
 	if err != nil {
 		return err

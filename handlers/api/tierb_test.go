@@ -206,7 +206,7 @@ func TestPatch(t *testing.T) {
 		`{"network":{}}`:              "network.mode",
 		`{"network":null}`:            "network.mode",
 		`{"network":{"mode":"open"}}`: "network.mode",
-		`{"approval":{}}`:             "approval",
+		`{"approval":{"port":"x"}}`:   "approval.port",
 		`{"image":"other"}`:           "image",
 	} {
 		assertError(t, b.do("PATCH", onePath, body), "invalid", field)

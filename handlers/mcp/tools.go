@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
 	"sandgate/sandbox"
@@ -127,13 +128,14 @@ func (s *server) listSandboxes(ctx context.Context, a auth.Actor, _ struct{}) (s
 }
 
 type runIn struct {
-	Sandbox   string            `json:"sandbox_id"`
-	Command   string            `json:"command" jsonschema:"a line for the shell"`
-	Timeout   int               `json:"timeout,omitempty" jsonschema:"seconds until the command and all its children are killed, 1 to 3600; 60 when absent"`
-	Cwd       string            `json:"cwd,omitempty" jsonschema:"absolute path of the directory to run in"`
-	Env       map[string]string `json:"env,omitempty" jsonschema:"added to the environment"`
-	Stdin     string            `json:"stdin,omitempty" jsonschema:"text for standard input"`
-	MaxOutput int               `json:"max_output,omitempty" jsonschema:"bytes of stdout, and of stderr, to return, at most 262144; 32768 when absent"`
+	Sandbox string            `json:"sandbox_id"`
+	Command string            `json:"command" jsonschema:"a line for the shell"`
+	Timeout int               `json:"timeout,omitempty" jsonschema:"seconds until the command and all its children are killed, 1 to 3600; 60 when absent"`
+	Cwd     string            `json:"cwd,omitempty" jsonschema:"absolute path of the directory to run in"`
+	Env     map[string]string `json:"env,omitempty" jsonschema:"added to the environment"`
+	Stdin   string            `json:"stdin,omitempty" jsonschema:"text for standard input"`
+	asking
+	MaxOutput int `json:"max_output,omitempty" jsonschema:"bytes of stdout, and of stderr, to return, at most 262144; 32768 when absent"`
 }
 
 type runOut struct {
@@ -144,6 +146,18 @@ type runOut struct {
 	Truncated bool    `json:"truncated" jsonschema:"output was left out; a line in the text says where and how much"`
 	Duration  float64 `json:"duration" jsonschema:"seconds"`
 	ID        string  `json:"id" jsonschema:"of the command, as it stands in the record"`
+}
+
+// asking are the arguments of tools whose calls may have to be approved by a person.
+type asking struct {
+	ApprovalID string `json:"approval_id,omitempty" jsonschema:"of an earlier call with exactly the same arguments that answered approval_required"`
+	Reason     string `json:"reason,omitempty" jsonschema:"why, for the person who may have to approve it"`
+}
+
+// in gives a context that waits for a decision as long as the REST face does.
+func (a asking) in(ctx context.Context) context.Context {
+	ctx, _ = approval.WithCall(ctx, approval.Call{ID: a.ApprovalID, Reason: a.Reason, Wait: approval.MaxWait})
+	return ctx
 }
 
 func (s *server) runCommand(ctx context.Context, a auth.Actor, in runIn) (runOut, error) {
@@ -165,7 +179,7 @@ func (s *server) runCommand(ctx context.Context, a auth.Actor, in runIn) (runOut
 	if err := invalid(bad); err != nil {
 		return runOut{}, err
 	}
-	ctx, release := s.o.Service.Guard(ctx, a, auth.SandboxesRun)
+	ctx, release := s.o.Service.Guard(in.in(ctx), a, auth.SandboxesRun)
 	defer release()
 	spec := agent.CommandSpec{
 		ID: sandbox.RandomID("cmd"), Command: in.Command, Cwd: in.Cwd, Env: in.Env, Stdin: []byte(in.Stdin),
@@ -241,6 +255,7 @@ type writeIn struct {
 	Path     string `json:"path" jsonschema:"absolute"`
 	Content  string `json:"content"`
 	Encoding string `json:"encoding,omitempty" jsonschema:"how content is written: utf-8, the default, or base64"`
+	asking
 }
 
 type writeOut struct {
@@ -262,7 +277,7 @@ func (s *server) writeFile(ctx context.Context, a auth.Actor, in writeIn) (out w
 	if len(p) > maxWrite {
 		return out, fault.New(fault.TooLarge, "A file can hold at most %d MiB here: download it inside the sandbox, or use the REST API.", maxWrite>>20)
 	}
-	_, err = s.o.Service.WriteFile(ctx, a, in.Sandbox, []byte(in.Path), bytes.NewReader(p), agent.WriteOptions{Size: int64(len(p))})
+	_, err = s.o.Service.WriteFile(in.in(ctx), a, in.Sandbox, []byte(in.Path), bytes.NewReader(p), agent.WriteOptions{Size: int64(len(p))})
 	return writeOut{in.Path, int64(len(p))}, err
 }
 

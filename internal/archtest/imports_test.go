@@ -19,7 +19,7 @@ var own = map[string][]string{
 	"sandbox":             {"internal/fault", "sandbox/agent", "sandbox/effect"},
 	"sandbox/agent":       {"internal/fault"},
 	"sandbox/agent/guest": {"internal/fault", "sandbox/agent"}, // runs inside: nothing of the host may get in
-	"sandbox/effect":      {}, // compares what is given to it
+	"sandbox/effect":      {},                                  // compares what is given to it
 	"sandbox/files":       {"internal/fault", "sandbox/agent"},
 	"sandbox/idle":        {}, // a rule: it touches nothing
 	"sandbox/image":       {"internal/fault"},
@@ -31,35 +31,38 @@ var own = map[string][]string{
 
 	"sandbox/runsc":       {"internal/fault", "sandbox", "sandbox/agent", "sandbox/effect", "sandbox/image"},
 	"sandbox/sandboxtest": {"internal/fault", "sandbox", "sandbox/agent", "sandbox/agent/guest", "sandbox/effect"},
-	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent"},
+	"sandbox/screen":      {}, // bytes in, bytes out
+	"sandbox/term":        {"internal/fault", "sandbox", "sandbox/agent", "sandbox/screen"},
+
+	"sandbox/term/recording": {"internal/fault"}, // files and their format; knows no terminal
 
 	"internal/seal":     {},
 	"internal/webhook":  {"sandbox/netjail/prefix"}, // a table: which addresses are not public
-	"internal/approval": {"auth"},
+	"internal/approval": {"auth", "internal/fault"},
 	"internal/audit":    {"auth", "internal/fault"},
 	"internal/workspace": {
 		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/seal", "internal/webhook",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "sandbox/term/recording",
 	},
 	// The store implements interfaces that others declare, in the values of those packages; nobody imports it but cmd.
-	"internal/store": {"auth", "internal/audit", "internal/fault", "sandbox"},
+	"internal/store": {"auth", "internal/approval", "internal/audit", "internal/fault", "sandbox", "sandbox/term/recording"},
 
 	"internal/webhost": {},
 	"internal/wsconn":  {"internal/fault", "internal/webhost"},
 
 	// Handlers see values of sandbox (ids, records, frames), never what acts on one: see TestHandlersActThroughTheService.
 	"handlers": {
-		"auth", "internal/audit", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/idle", "sandbox/term", "static", "views", "views/ui",
 	},
 	"handlers/api": {
-		"auth", "internal/fault", "internal/httpstatus",
+		"auth", "internal/approval", "internal/audit", "internal/fault", "internal/httpstatus",
 		"internal/webhost", "internal/workspace", "internal/wsconn",
-		"sandbox", "sandbox/agent", "sandbox/files", "sandbox/term",
+		"sandbox", "sandbox/agent", "sandbox/effect", "sandbox/files", "sandbox/term",
 	},
 	"handlers/mcp": {
-		"auth", "handlers/api", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
+		"auth", "handlers/api", "internal/approval", "internal/fault", "internal/httpstatus", "internal/webhost", "internal/workspace", // api: how a request bears a key
 		"sandbox", "sandbox/agent",
 	},
 	"views":    {"static", "views/ui"},

@@ -164,11 +164,20 @@ func (l *Log) Begin(ctx context.Context, e Event) (*Entry, error) {
 }
 
 // Note writes one event that has no duration (a refusal, a sign-in).
-func (l *Log) Note(ctx context.Context, e Event) error {
+func (l *Log) Note(ctx context.Context, e Event) error { return l.NoteWith(ctx, e, nil) }
+
+// NoteWith is Note with a copy of what was printed, which is kept as EndWith keeps it.
+func (l *Log) NoteWith(ctx context.Context, e Event, printed *Output) error {
 	if e.Outcome == "" || e.Outcome == Started {
 		return fmt.Errorf("record %s: an event without an outcome", e.Action)
 	}
-	_, err := l.append(ctx, e)
+	if printed != nil {
+		e.OutputDigest = printed.Digest()
+	}
+	written, err := l.append(ctx, e)
+	if err == nil && printed != nil {
+		l.keep(written.Seq, written.At, *printed)
+	}
 	return err
 }
 

@@ -2,4 +2,4 @@
 
 package audit_test
 
-const kills = 3
+const eachWrites, kills = 20, 3

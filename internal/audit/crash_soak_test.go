@@ -2,4 +2,4 @@
 
 package audit_test
 
-const kills = 20
+const eachWrites, kills = 200, 20

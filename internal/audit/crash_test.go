@@ -18,10 +18,10 @@ import (
 // crashDir names the data directory to a process of writers; without it the test is the one that starts them.
 const crashDir = "SANDGATE_TEST_CRASH_DIR"
 
-const writers, eachWrites = 50, 200
+const writers = 50
 
-// Fifty writers of two hundred events each, killed again and again (make soak: more often) in the middle: the record holds,
-// and all that a writer was told to be on record is there.
+// Fifty writers, killed again and again in the middle: the record holds, and all that a writer was told to be on record is
+// there. make soak has two hundred events of each, and kills more often.
 func TestWritersAreKilled(t *testing.T) {
 	if dir := os.Getenv(crashDir); dir != "" {
 		write(t, dir)

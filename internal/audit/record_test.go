@@ -80,13 +80,41 @@ func TestSearch(t *testing.T) {
 	require.Zero(t, bad)
 }
 
+// Pages of what is everywhere are the same as without looking for it, also where an outcome came long after its intent.
+func TestSearchOfManyGoesByPages(t *testing.T) {
+	l := open(t, t.TempDir())
+	var slow []*audit.Entry
+	for i := range 1200 {
+		if i%300 == 150 {
+			slow = append(slow, began(t, l, audit.Event{Action: "terminal.attach", Target: "pty"}))
+		}
+		require.NoError(t, l.Note(context.Background(), audit.Event{Action: "file.write", Actor: []string{"ann", "bob"}[i/1000], Target: "/work/common", Outcome: audit.OK}))
+	}
+	for _, e := range slow {
+		e.End(nil, "common")
+	}
+	for _, f := range []audit.Filter{{}, {Actor: "ann"}, {Actor: "nobody"}, {Outcome: audit.OK}, {Action: "terminal."}} {
+		f.Limit = 70
+		for {
+			f.Q = ""
+			page := seqs(t, l, f)
+			f.Q = "common"
+			require.Equal(t, page, seqs(t, l, f), "%+v", f)
+			if len(page) == 0 {
+				break
+			}
+			f.BeforeSeq = page[len(page)-1]
+		}
+	}
+}
+
 // Whatever is looked for is text: no query is a mistake of ours.
 func TestHostileQueriesAreText(t *testing.T) {
 	l := open(t, t.TempDir())
 	require.NoError(t, l.Note(context.Background(), audit.Event{Action: "command.run", Target: `grep "a" NEAR(b c) OR NOT d* ^e col:f`, Outcome: audit.OK}))
 	for _, q := range []string{
 		`"`, `""`, `"""`, `'`, `*`, `^`, `(`, `)`, `NEAR(`, `NEAR(a b, 5)`, `AND`, `OR`, `NOT`, `a AND`, `NOT a`, `col:f`, `actor:x`, `{actor target} : x`, `-a`, `+a`, `a + b`,
-		"\x00", "a\x00b", "\xff\xfe", "\u202e", "%", "_", `\`, ";", "--", `'; DROP TABLE audit_events; --`, `audit_search`, strings.Repeat(`"`, 199), strings.Repeat("a ", 99),
+		`a"`, `"a`, `a"b`, `x" OR actor:"y`, `a" *`, "\x00", "a\x00b", "\xff\xfe", "\u202e", "%", "_", `\`, ";", "--", `'; DROP TABLE audit_events; --`, `audit_search`, strings.Repeat(`"`, 199), strings.Repeat("a ", 99),
 		strings.Repeat("(", 200), "😀", "日本", "\t\n", "a\u0301",
 	} {
 		_, err := l.List(context.Background(), audit.Filter{Q: q})
@@ -174,7 +202,7 @@ func TestOutputsAreKeptBesideTheChain(t *testing.T) {
 func TestCopiesThatCannotBeWrittenAreBounded(t *testing.T) {
 	l := open(t, t.TempDir())
 	big := &audit.Output{Stdout: make([]byte, audit.MaxOutput), StdoutTotal: audit.MaxOutput}
-	for range 300 { // 256 of them are 16 MiB
+	for range 260 { // 256 of them are 16 MiB
 		began(t, l, audit.Event{Action: "command.run"}).EndWith(nil, "", audit.Facts{}, big)
 	}
 	require.NoError(t, l.Flush(context.Background()))
@@ -182,7 +210,7 @@ func TestCopiesThatCannotBeWrittenAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 256, sizes.Copies)
 	checked, bad := verify(t, l)
-	require.EqualValues(t, []int64{600, 0}, []int64{checked, bad})
+	require.EqualValues(t, []int64{520, 0}, []int64{checked, bad})
 }
 
 func TestTend(t *testing.T) {
@@ -273,5 +301,20 @@ func TestCells(t *testing.T) {
 		"a=b": "a=b", "/work/x": "/work/x", "'=1": "''=1", "a\nb": `a\nb`, "\u00a0=1": "'\u00a0=1", "%0A": "'%0A", "|x": "'|x", "\x9b31m": "\ufffd31m", "\u009b31m": `\u{9b}31m`,
 	} {
 		require.Equal(t, want, audit.Cell(text), "%q", text)
+	}
+}
+
+// Whoever looks at a record while its first events come finds nothing missing.
+func TestVerifyWhileItBegins(t *testing.T) {
+	for range 5 {
+		l := open(t, t.TempDir())
+		noted := make(chan error)
+		go func() { noted <- l.Note(context.Background(), audit.Event{Action: "key.create", Outcome: audit.OK}) }()
+		for range 20 {
+			v, err := l.Verify(context.Background())
+			require.NoError(t, err)
+			require.True(t, v.Holds(), v.Contrary)
+		}
+		require.NoError(t, <-noted)
 	}
 }

@@ -65,6 +65,17 @@ func (l *Log) verifyChain(ctx context.Context, heads []Head) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
+	begun := true
+	if state == anchorMissing { // of a record in which nothing is yet, or was not a moment ago
+		head, err := l.o.Store.AuditHead(ctx)
+		if err != nil {
+			return v, err
+		}
+		begun = head.Seq > 0
+		if known, state, err = l.anchor.read(); err != nil {
+			return v, err
+		}
+	}
 	if state == anchorGood {
 		heads = append([]Head{known}, heads...)
 	}
@@ -89,7 +100,7 @@ func (l *Log) verifyChain(ctx context.Context, heads []Head) (Verdict, error) {
 	switch {
 	case state == anchorForged:
 		v.Contrary = "audit.head was changed by something else."
-	case state != anchorGood && v.Head.Seq > 0:
+	case state != anchorGood && begun:
 		v.Contrary = "audit.head is missing: the end of the record may have been cut off."
 	}
 	for _, h := range heads {

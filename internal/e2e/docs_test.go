@@ -48,8 +48,9 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 	host := newInstallation(t)
 	s := host.serve()
 	host.person("ann@example.org", "alpha")
+	host.run("workspace", "grant", "--workspace", "alpha", "--email", "ann@example.org", "--role", "admin", "--permission", "sandboxes:run", "--permission", "approvals:decide")
 	key := host.run("key", "create", "--workspace", "alpha", "--name", "docs", "--owner", "ann@example.org",
-		"--permission", "sandboxes:run,sandboxes:manage,members:manage,keys:manage,audit:read")
+		"--permission", "sandboxes:run,sandboxes:manage,members:manage,keys:manage,audit:read,approvals:decide")
 	api := s.rest(key)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "big.csv"), []byte(strings.Repeat("a,b,c\n", 1000)), 0o600))
@@ -63,6 +64,29 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 		return c.ID
 	}
 	vars["CMD"] = background()
+	api.ok("PUT", "/v1/recording-policy", map[string]any{"mode": "on"}, nil)
+	api.ok("DELETE", "/v1/sandboxes/"+id+"/ptys/"+api.openPTY(id), nil, nil)
+	require.Eventually(t, func() bool { // the one that was open before is recorded from now on, too
+		var list struct{ Items []recordingJSON }
+		api.ok("GET", "/v1/recordings", nil, &list)
+		for _, r := range list.Items {
+			if r.EndedAt != nil {
+				vars["RECORDING"] = r.ID
+			}
+		}
+		return vars["RECORDING"] != ""
+	}, 30*time.Second, 50*time.Millisecond)
+	asking := func(of rest) string {
+		var box struct{ ID string }
+		of.ok("POST", "/v1/sandboxes", map[string]any{"approval": map[string]string{"command": "ask"}}, &box)
+		var asked struct {
+			ApprovalID string `json:"approval_id"`
+		}
+		of.with("Prefer", "respond-async").ok("POST", "/v1/sandboxes/"+box.ID+"/commands", map[string]any{"command": "cat", "stdin": "x"}, &asked)
+		return asked.ApprovalID
+	}
+	agent := s.rest(host.key("alpha", "sandboxes:run"))
+	vars["APPROVAL"] = asking(agent)
 	const shell = `
 		curl() { command curl --max-time "$LIMIT" -w '\n%{http_code}' "$@"; }
 		sg() { curl -sS -H "X-API-Key: $SANDGATE_KEY" -H "Content-Type: application/json" "$@"; }
@@ -76,6 +100,10 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 			vars["ID"] = api.create("to be killed")
 		case strings.Contains(example, "$ID/suspend"), strings.Contains(example, "$ID/resume"):
 			vars["ID"] = api.createPersistent("to sleep")
+		case strings.Contains(example, "$APPROVAL/cancel"):
+			vars["APPROVAL"] = asking(api)
+		case strings.Contains(example, "$APPROVAL/deny"):
+			vars["APPROVAL"] = asking(agent)
 		case strings.Contains(example, "$CMD/kill"):
 			vars["CMD"] = background()
 		}

@@ -54,7 +54,7 @@ func TestExhaustionForLong(t *testing.T) {
 				}
 				wg.Go(func() {
 					var sb sandboxJSON
-					api := rest{t, s.api.url, s.api.key}
+					api := rest{t: t, url: s.api.url, key: s.api.key}
 					api.ok("POST", "/v1/sandboxes", map[string]any{"label": a.name, "resources": map[string]any{"memory_mb": 256, "disk_mb": 64, "pids": 256}}, &sb)
 					_, _ = api.do("POST", "/v1/sandboxes/"+sb.ID+"/commands", map[string]any{"command": a.command, "timeout": 20})
 					api.ok("DELETE", "/v1/sandboxes/"+sb.ID, nil, nil)

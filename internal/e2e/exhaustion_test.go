@@ -151,7 +151,7 @@ func (a attack) run(t *testing.T, s *siege) {
 	for k, v := range a.resources {
 		resources[k] = v
 	}
-	api := rest{t, s.api.url, s.api.key}
+	api := rest{t: t, url: s.api.url, key: s.api.key}
 	var sb sandboxJSON
 	api.ok("POST", "/v1/sandboxes", map[string]any{"label": a.name, "resources": resources}, &sb)
 	before := s.rss()
@@ -295,7 +295,7 @@ func attacks() []attack {
 // diskFull: whoever writes over the API is told so, and may delete.
 func diskFull(t *testing.T, s *siege, id string) {
 	t.Helper()
-	api := rest{t, s.api.url, s.api.key}
+	api := rest{t: t, url: s.api.url, key: s.api.key}
 	code, body := api.do("POST", "/v1/sandboxes/"+id+"/files", map[string]any{"path": "/work/x", "content": strings.Repeat("y", 1<<20)})
 	require.Equal(t, http.StatusConflict, code)
 	require.Contains(t, string(body), `"reason":"disk_full"`)

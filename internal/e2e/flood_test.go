@@ -110,7 +110,7 @@ func connections(t *testing.T) map[netip.Addr]int {
 func addressOf(t *testing.T, s *siege, id string) netip.Addr {
 	t.Helper()
 	const own = `python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("8.8.4.4", 9)); print(s.getsockname()[0])'`
-	return netip.MustParseAddr(strings.TrimSpace(rest{t, s.api.url, s.api.key}.exec(id, own).Stdout))
+	return netip.MustParseAddr(strings.TrimSpace(rest{t: t, url: s.api.url, key: s.api.key}.exec(id, own).Stdout))
 }
 
 // tracked says how many connections of a sandbox the host tracks, and requires that they are few: those that it may have at

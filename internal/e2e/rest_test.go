@@ -17,9 +17,20 @@ type rest struct {
 	t   *testing.T
 	url string
 	key string
+
+	header http.Header // beside the key
 }
 
-func (s *server) rest(key string) rest { return rest{s.t, s.url, key} }
+func (s *server) rest(key string) rest { return rest{t: s.t, url: s.url, key: key} }
+
+// with gives a client that sends a header with each call.
+func (r rest) with(name, value string) rest {
+	if r.header = r.header.Clone(); r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set(name, value)
+	return r
+}
 
 // do sends a request; body may be nil, []byte, or anything that becomes JSON.
 func (r rest) do(method, path string, body any) (int, []byte) {
@@ -38,6 +49,9 @@ func (r rest) do(method, path string, body any) (int, []byte) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, r.url+path, in)
 	require.NoError(r.t, err)
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
 	req.Header.Set("X-API-Key", r.key)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)

@@ -48,7 +48,15 @@ func TestSnapshotsInTheBrowser(t *testing.T) {
 	p.line("echo fork-$MARK")
 	p.sees(`^fork-kept$`)
 
+	// The list is live: what others take and delete shows by itself.
 	p.open("/w/research/snapshots")
+	p.until("the mark", `document.querySelector("[data-live-mark]").textContent == "live"`)
+	api := s.rest(host.key("research", "sandboxes:run"))
+	other := api.snapshot(origin)
+	p.until("another row", `document.querySelectorAll("tbody tr").length == 2`)
+	p.keepAll("live")
+	api.ok("DELETE", "/v1/snapshots/"+other, nil, nil)
+	p.until("one row", `document.querySelectorAll("tbody tr").length == 1`)
 	p.click("a", "Delete…")
 	p.until("the question", `document.querySelector("dialog[open] form")`)
 	p.click("dialog button", "Delete it")

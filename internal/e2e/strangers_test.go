@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -92,6 +93,7 @@ func (s *server) resident(email, workspace string) *resident {
 	s.t.Helper()
 	password := s.person(email, workspace)
 	r := &resident{visitor: s.visitor(email, password), rest: s.rest(s.key(workspace, "sandboxes:run", "sandboxes:manage", "audit:read"))}
+	s.run("workspace", "grant", "--workspace", workspace, "--email", email, "--role", "admin", "--permission", "sandboxes:run", "--permission", "approvals:decide")
 	id := r.create("of " + workspace)
 	var cmd struct{ ID string }
 	r.ok("POST", "/v1/sandboxes/"+id+"/commands", map[string]any{"command": "sleep 1000", "background": true}, &cmd)
@@ -103,12 +105,32 @@ func (s *server) resident(email, workspace string) *resident {
 		require.NotNil(s.t, m, "%s in %s", pattern, people)
 		return string(m[1])
 	}
+	code, body = r.visitor.do("POST", "/w/"+workspace+"/recording-policy", url.Values{"mode": {"on"}, "max_mb": {"64"}, "total_mb": {"2048"}, "keep_days": {"90"}})
+	require.Less(s.t, code, 400, "%s", body)
 	r.has = belongings{
 		"slug": workspace, "id": id, "pty": r.openPTY(id), "cmd": cmd.ID,
 		"user": find(`/people/([^/"]+)/role`), "invitation": find(`/people/invitations/([^/"]+)/withdraw`), "key": find(`/keys/([^/"]+)/revoke`),
 		"image": "base", "snapshot": r.snapshot(id),
 	}
+	var tapes struct{ Items []recordingJSON }
+	r.ok("GET", "/v1/recordings?sandbox_id="+id, nil, &tapes)
+	r.has["recording"] = tapes.Items[0].ID
+	r.has["approval"], r.has["name"] = r.asked(), "stdin"
+	r.has["event"] = fmt.Sprint(r.audit("sandbox_id=" + id).Items[0].Seq)
 	return r
+}
+
+// asked makes a request that waits, for a command with input, and gives its id.
+func (r rest) asked() string {
+	r.t.Helper()
+	var sb sandboxJSON
+	r.ok("POST", "/v1/sandboxes", map[string]any{"label": "asks", "approval": map[string]string{"command": "ask"}}, &sb)
+	var waits struct {
+		ApprovalID string `json:"approval_id"`
+	}
+	r.with("Prefer", "respond-async").ok("POST", "/v1/sandboxes/"+sb.ID+"/commands", map[string]any{"command": "cat", "stdin": "x"}, &waits)
+	require.Regexp(r.t, `^ap[a-z0-9]{20}$`, waits.ApprovalID)
+	return waits.ApprovalID
 }
 
 var requestID = regexp.MustCompile(`(?i)request [a-z0-9-]{6,}|"request_id": ?"[^"]*"`)
@@ -122,7 +144,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	unknown := belongings{
 		"slug": "nowhere", "id": "sb" + strings.Repeat("0", 20), "pty": "pty" + strings.Repeat("0", 20), "cmd": "cmd" + strings.Repeat("0", 20),
 		"user": "us" + strings.Repeat("0", 20), "invitation": "iv" + strings.Repeat("0", 20), "key": "ky" + strings.Repeat("0", 20), "image": "base",
-		"snapshot": "snap" + strings.Repeat("0", 20),
+		"snapshot": "snap" + strings.Repeat("0", 20), "event": "999999999", "approval": "ap" + strings.Repeat("0", 20), "name": "stdin", "recording": "rec" + strings.Repeat("0", 20),
 	}
 
 	t.Run("pages", func(t *testing.T) {
@@ -134,7 +156,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 			names := regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(route.Path, -1)
 			for _, n := range names {
 				name := n[1]
-				if name == "image" || name == "pty" {
+				if name == "image" || name == "name" || name == "pty" {
 					continue // closing a terminal that one's own sandbox does not have is as good as done
 				}
 				// Bob's own everything, but this one thing (and what hangs on it) is Ann's.
@@ -159,10 +181,10 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	t.Run("calls", func(t *testing.T) {
 		walked := 0
 		for _, route := range api.Routes() {
-			if !strings.Contains(route.Path, ":id") && !strings.Contains(route.Path, ":snapshot") || strings.HasSuffix(route.Path, "/ws") {
+			if !strings.Contains(route.Path, ":id") && !strings.Contains(route.Path, ":snapshot") && !strings.Contains(route.Path, ":recording") || strings.HasSuffix(route.Path, "/ws") {
 				continue
 			}
-			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty", "snapshot"), bob.has.with(unknown, "id", "cmd", "pty", "snapshot")
+			foreign, never := bob.has.with(ann.has, "id", "cmd", "pty", "snapshot", "recording"), bob.has.with(unknown, "id", "cmd", "pty", "snapshot", "recording")
 			body := map[string]any{"command": "true", "path": "/work/x", "content": "", "encoding": "utf-8", "source": "/work/x", "destination": "/work/y", "data": "", "signal": "KILL", "cols": 80, "rows": 24, "label": "x", "mode": "0644", "name": "kept"}
 			code, answer := bob.rest.do(route.Method, foreign.fill(route.Path)+"?path=/work/x&name=x", only(t, body, route.Method, route.Path))
 			if code != http.StatusNotFound {
@@ -223,7 +245,7 @@ func only(t *testing.T, all map[string]any, method, path string) any {
 	}
 	fields := map[string][]string{
 		"/commands": {"command"}, "/stdin": {"data"}, "/kill": {"signal"}, "/files": {"path", "content", "encoding"},
-		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/raw": nil, "/archive": nil,
+		"/mkdir": {"path"}, "/move": {"source", "destination"}, "/ptys": {"cols", "rows"}, "/ticket": nil, "/raw": nil, "/archive": nil,
 		"/:id": {"label"}, "/suspend": nil, "/resume": nil, "/fork": nil, "/snapshots": {"name"}, "/keepalive": nil, "/copy": {"source", "destination"}, "/chmod": {"path", "mode"},
 	}
 	names, known := fields[path[strings.LastIndex(path, "/"):]]

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 
@@ -25,7 +26,7 @@ const outcomeJoin = ` FROM audit_events b LEFT JOIN audit_events o ON b.outcome 
 
 func scanWhole(scan func(...any) error) (audit.Event, error) {
 	var end int64
-	var ended = new(sql.NullInt64)
+	ended := new(sql.NullInt64)
 	r, err := scanRow(scan, &end, ended)
 	e := r.Event
 	switch {
@@ -40,34 +41,73 @@ func scanWhole(scan func(...any) error) (audit.Event, error) {
 
 // conditions collects what a query asks for.
 type conditions struct {
-	text strings.Builder
+	text string
 	args []any
 }
 
 func (c *conditions) and(cond string, values ...any) {
-	c.text.WriteString(" AND " + cond)
+	c.text += " AND " + cond
 	c.args = append(c.args, values...)
 }
 
 // AuditEvents gives a page of events. A workspace's page also has what its members did to their sessions, which belong to
 // no workspace.
 func (s *Store) AuditEvents(ctx context.Context, f audit.Filter) ([]audit.Event, error) {
-	var c conditions
-	if f.Q != "" {
-		match := matchWords(f.Q)
-		if match == "" {
-			return nil, nil // nothing in it that could be looked for
-		}
-		c.and(`b.seq IN (SELECT CASE r.intent_seq WHEN 0 THEN r.seq ELSE r.intent_seq END
-			FROM audit_search JOIN audit_events r ON r.seq = audit_search.rowid WHERE audit_search MATCH ?)`, match)
+	if f.Q == "" {
+		return s.auditPage(ctx, f, conditions{})
 	}
+	match := matchWords(f.Q)
+	if match == "" {
+		return nil, nil // nothing in it that could be looked for
+	}
+	for window := searchWindow; ; window *= 8 {
+		from := int64(0)
+		if !f.Oldest {
+			var err error
+			if from, err = s.searchFrom(ctx, match, f.BeforeSeq, window); err != nil {
+				return nil, err
+			}
+		}
+		// A row that matches is an event's own or that of its outcome, which is younger: those from a number on have all the events
+		// from that number on.
+		var c conditions
+		c.and(`b.seq >= ? AND b.seq IN (SELECT CASE r.intent_seq WHEN 0 THEN r.seq ELSE r.intent_seq END
+			FROM audit_search JOIN audit_events r ON r.seq = audit_search.rowid WHERE audit_search MATCH ? AND audit_search.rowid >= ?)`, from, match, from)
+		list, err := s.auditPage(ctx, f, c)
+		if err != nil || from == 0 || len(list) == f.Limit {
+			return list, err
+		}
+	}
+}
+
+// searchWindow is how many rows that match are looked at first: a word that is everywhere need not be read everywhere.
+const searchWindow = 400
+
+// searchFrom gives the number of the row that is so many matches below another; 0 where there are not so many.
+func (s *Store) searchFrom(ctx context.Context, match string, below int64, window int) (from int64, err error) {
+	if below == 0 {
+		below = math.MaxInt64
+	}
+	err = s.ro.QueryRowContext(ctx, `SELECT rowid FROM audit_search WHERE audit_search MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT 1 OFFSET ?`,
+		match, below, window).Scan(&from)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("search the record: %w", err)
+	}
+	return from, nil
+}
+
+// auditPage is a page of the events that c and everything of f but its words choose.
+func (s *Store) auditPage(ctx context.Context, f audit.Filter, c conditions) ([]audit.Event, error) {
 	narrow(f, &c)
-	order, end := "DESC", " ORDER BY seq DESC LIMIT ?"
+	order := "DESC"
 	if f.Oldest {
-		order, end = "ASC", " ORDER BY seq ASC LIMIT ?"
+		order = "ASC"
 	}
 	page := func(whose string, values ...any) (string, []any) {
-		return `SELECT * FROM (SELECT ` + eventColumns + outcomeJoin + ` WHERE b.intent_seq = 0` + whose + c.text.String() + ` ORDER BY b.seq ` + order + ` LIMIT ?)`,
+		return `SELECT * FROM (SELECT ` + eventColumns + outcomeJoin + ` WHERE b.intent_seq = 0` + whose + c.text + ` ORDER BY b.seq ` + order + ` LIMIT ?)`,
 			append(append(values, c.args...), f.Limit)
 	}
 	var query string
@@ -82,7 +122,7 @@ func (s *Store) AuditEvents(ctx context.Context, f audit.Filter) ([]audit.Event,
 		own, ownArgs := page(" AND b.workspace_id = ?", f.WorkspaceID)
 		members, memberArgs := page(` AND b.workspace_id = '' AND b.action LIKE 'session.%'
 			AND b.actor_id IN (SELECT user_id FROM members WHERE workspace_id = ?)`, f.WorkspaceID)
-		query = own + " UNION ALL " + members + end
+		query = own + " UNION ALL " + members + " ORDER BY seq " + order + " LIMIT ?"
 		args = append(append(ownArgs, memberArgs...), f.Limit)
 	}
 	rows, err := s.ro.QueryContext(ctx, query, args...)

@@ -52,8 +52,8 @@ func (s *Store) TouchSandbox(ctx context.Context, id sandbox.ID, at time.Time) e
 
 // DueSandboxes lists running ones whose idle deadline is not after a moment, and those, suspended too, whose end of life is not.
 func (s *Store) DueSandboxes(ctx context.Context, by time.Time) ([]sandbox.Record, error) {
-	rows, err := s.ro.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE status = 'running' AND idle_at <= ?
-		OR status IN ('running', 'suspended') AND expires_at > 0 AND expires_at <= ?`, micros(by), micros(by))
+	rows, err := s.ro.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM `+alive+` AND (status = 'running' AND idle_at <= ?
+		OR status IN ('running', 'suspended') AND expires_at > 0 AND expires_at <= ?)`, micros(by), micros(by))
 	return collect(rows, err, "list sandboxes that are due", scanSandbox)
 }
 

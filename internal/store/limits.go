@@ -12,7 +12,7 @@ import (
 )
 
 // counted are the sandboxes that count against a quota: those that hold something of the host, or will.
-const counted = `status NOT IN ('gone', 'failed')`
+const counted = alive + ` AND status <> 'failed'`
 
 // withinQuota refuses one more sandbox than the quota allows. Writers wait for each other, so of two at the limit one wins.
 func withinQuota(ctx context.Context, tx *sql.Tx, workspaceID string, q sandbox.Quota) error {
@@ -29,7 +29,7 @@ func withinQuota(ctx context.Context, tx *sql.Tx, workspaceID string, q sandbox.
 			continue
 		}
 		var n int
-		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sandboxes WHERE `+counted+bound.where, bound.args...).Scan(&n); err != nil {
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM `+counted+bound.where, bound.args...).Scan(&n); err != nil {
 			return err
 		}
 		if n >= bound.most {
@@ -41,7 +41,7 @@ func withinQuota(ctx context.Context, tx *sql.Tx, workspaceID string, q sandbox.
 
 // CountSandboxes counts a workspace's sandboxes as its quota does.
 func (s *Store) CountSandboxes(ctx context.Context, workspaceID string) (n int, err error) {
-	err = s.ro.QueryRowContext(ctx, `SELECT count(*) FROM sandboxes WHERE `+counted+` AND workspace_id = ?`, workspaceID).Scan(&n)
+	err = s.ro.QueryRowContext(ctx, `SELECT count(*) FROM `+counted+` AND workspace_id = ?`, workspaceID).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("count sandboxes of workspace %s: %w", workspaceID, err)
 	}

@@ -14,8 +14,11 @@ import (
 
 var _ sandbox.Records = (*Store)(nil)
 
+// alive is where the records are that are not gone: those that are stay for ever, and must not be walked through each time.
+const alive = `sandboxes INDEXED BY sandboxes_alive WHERE status <> 'gone'`
+
 const sandboxColumns = `id, workspace_id, label, image, owner_kind, owner_id, owner_name, status, reason, cwd, user, env, metadata,
-	resources, network, persistent, parent, saved_at, saved_bytes, created_at, last_activity, ended_at, ` + lifeColumns
+	resources, network, persistent, parent, saved_at, saved_bytes, created_at, last_activity, ended_at, incarnation, ` + lifeColumns
 
 func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
 	var env, metadata, resources, network []byte
@@ -27,6 +30,7 @@ func scanSandbox(scan func(...any) error) (r sandbox.Record, err error) {
 		timeColumn{&r.CreatedAt},
 		timeColumn{&r.LastActivity},
 		timeColumn{&r.EndedAt},
+		&r.Incarnation,
 	}, lifeDest(&r)...)...)
 	if err != nil {
 		return r, err
@@ -51,11 +55,11 @@ func (s *Store) InsertSandboxWithin(ctx context.Context, r sandbox.Record, q san
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
 			append([]any{
 				r.ID, r.WorkspaceID, r.Label, r.Image, r.OwnerKind, r.OwnerID, r.OwnerName, r.Status, r.Reason, r.Cwd, r.User,
 				string(env), string(metadata), string(resources), string(network), r.Persistent, r.Parent,
-				micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt),
+				micros(r.SavedAt), r.SavedBytes, micros(r.CreatedAt), micros(r.LastActivity), micros(r.EndedAt), max(r.Incarnation, 1),
 			}, lifeValues(r)...)...)
 		if err != nil {
 			return err
@@ -82,31 +86,34 @@ func (s *Store) SandboxByID(ctx context.Context, id sandbox.ID) (sandbox.Record,
 
 // Sandboxes lists records, newest first.
 func (s *Store) Sandboxes(ctx context.Context, f sandbox.Filter) ([]sandbox.Record, error) {
-	query, args := `SELECT `+sandboxColumns+` FROM sandboxes WHERE 1 = 1`, []any{}
+	query, args := `SELECT `+sandboxColumns+` FROM `+alive, []any{}
+	if f.IncludeGone {
+		query = `SELECT ` + sandboxColumns + ` FROM sandboxes WHERE 1 = 1`
+	}
 	if f.WorkspaceID != "" {
 		query, args = query+` AND workspace_id = ?`, append(args, f.WorkspaceID)
-	}
-	if !f.IncludeGone {
-		query += ` AND status <> 'gone'`
 	}
 	rows, err := s.ro.QueryContext(ctx, query+` ORDER BY created_at DESC, id`, args...)
 	return collect(rows, err, "list sandboxes", scanSandbox)
 }
 
-// ChangeStatus moves a record from one status to another in one statement; false when it was not in from. Gone sets the end.
+// ChangeStatus moves a record from one status to another in one statement; false when it was not in from. Gone sets the end;
+// one that was resumed is another incarnation.
 func (s *Store) ChangeStatus(ctx context.Context, id sandbox.ID, from, to sandbox.Status, reason string, at time.Time) (changed bool, err error) {
 	err = s.write(ctx, "change status of sandbox "+string(id), func(tx *sql.Tx) error {
 		var ended int64
 		if to == sandbox.Gone {
 			ended = micros(at)
 		}
-		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET status = ?, reason = ?, ended_at = max(ended_at, ?) WHERE id = ? AND status = ?`,
-			to, reason, ended, id, from)
+		res, err := tx.ExecContext(ctx, `UPDATE sandboxes SET status = ?, reason = ?, ended_at = max(ended_at, ?), incarnation = incarnation + ?
+			WHERE id = ? AND status = ?`, to, reason, ended, from == sandbox.Resuming && to == sandbox.Running, id, from)
 		if err != nil {
 			return err
 		}
 		n, err := res.RowsAffected()
-		changed = n == 1
+		if changed = n == 1; changed && to == sandbox.Gone {
+			_, err = tx.ExecContext(ctx, `DELETE FROM sandbox_steps WHERE sandbox_id = ?`, id)
+		}
 		return err
 	})
 	return changed, err
@@ -132,10 +139,18 @@ func (s *Store) NoteSave(ctx context.Context, id sandbox.ID, at time.Time, bytes
 	})
 }
 
-// NoteStep writes the intent of a host change before it happens.
+// keptSteps is how many steps of one sandbox are kept: those of its last few passages.
+const keptSteps = 64
+
+// NoteStep writes the intent of a host change before it happens. The oldest of many is forgotten, all of them when the
+// sandbox is gone.
 func (s *Store) NoteStep(ctx context.Context, id sandbox.ID, step string, at time.Time) error {
 	return s.write(ctx, "note step of sandbox "+string(id), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO sandbox_steps (sandbox_id, step, at) VALUES (?, ?, ?)`, id, step, micros(at))
+		if _, err := tx.ExecContext(ctx, `INSERT INTO sandbox_steps (sandbox_id, step, at) VALUES (?, ?, ?)`, id, step, micros(at)); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM sandbox_steps WHERE sandbox_id = ?1 AND seq <=
+			(SELECT seq FROM sandbox_steps WHERE sandbox_id = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)`, id, keptSteps)
 		return err
 	})
 }

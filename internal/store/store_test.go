@@ -56,17 +56,12 @@ func TestMigrationsHaveNoGaps(t *testing.T) {
 	files, err := os.ReadDir("migrations")
 	require.NoError(t, err)
 	name := regexp.MustCompile(`^(\d{5})_[a-z_]+\.sql$`)
-	next := 1
-	for _, f := range files {
+	for i, f := range files {
 		m := name.FindStringSubmatch(f.Name())
 		require.NotNil(t, m, "%s: the name is not NNNNN_words.sql", f.Name())
 		n, err := strconv.Atoi(m[1])
 		require.NoError(t, err)
-		for next >= 10 && next <= 13 && next < n {
-			next++ // taken by branches that are not merged yet
-		}
-		require.Equal(t, next, n, "%s: numbers have no gaps and no repeats", f.Name())
-		next++
+		require.Equal(t, i+1, n, "%s: numbers have no gaps and no repeats", f.Name())
 	}
 	require.NotEmpty(t, files)
 }
@@ -365,7 +360,7 @@ func TestSandboxRecords(t *testing.T) {
 	r := sandbox.Record{
 		ID: sandbox.NewID(), WorkspaceID: w.ID, Label: "it's; DROP TABLE", Image: "base", OwnerKind: "person", OwnerID: "us1", OwnerName: "p1@example.org",
 		Status: sandbox.Creating, Cwd: "/work", User: "root", Env: map[string]string{"A": "\x00 ü \""}, Metadata: map[string]string{},
-		Resources: sandbox.DefaultResources, CreatedAt: epochStart, LastActivity: epochStart,
+		Resources: sandbox.DefaultResources, CreatedAt: epochStart, LastActivity: epochStart, Incarnation: 1,
 	}
 	require.NoError(t, s.InsertSandboxWithin(ctx, r, sandbox.Quota{}))
 	require.True(t, fault.Is(s.InsertSandboxWithin(ctx, r, sandbox.Quota{}), fault.Conflict))
@@ -402,10 +397,19 @@ func TestSandboxRecords(t *testing.T) {
 	steps, err := s.Steps(ctx, r.ID)
 	require.NoError(t, err)
 	require.Equal(t, []string{"netns", "cgroup"}, steps)
+	for range 100 {
+		require.NoError(t, s.NoteStep(ctx, r.ID, "checkpoint", epochStart))
+	}
+	steps, err = s.Steps(ctx, r.ID)
+	require.NoError(t, err)
+	require.Len(t, steps, 64, "the oldest are forgotten")
 
 	ok, err := s.ChangeStatus(ctx, r.ID, sandbox.Running, sandbox.Gone, sandbox.ReasonKilled, epochStart.Add(time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
+	steps, err = s.Steps(ctx, r.ID)
+	require.NoError(t, err)
+	require.Empty(t, steps, "the journal ends with the sandbox")
 	live, err := s.Sandboxes(ctx, sandbox.Filter{WorkspaceID: w.ID})
 	require.NoError(t, err)
 	require.Empty(t, live)

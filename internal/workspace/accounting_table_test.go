@@ -279,7 +279,7 @@ var sandboxAccounts = map[string]account{
 		return w.CloseTerminal(ctx, a, p.box, p.id)
 	})},
 	"ViewTerminal": {
-		kind: change, why: "looking needs read and leaves no trace; who may type passes the gate and is on record",
+		kind: change, why: "looking needs read, and is on record like typing, which needs run",
 		allowed: func(w *world) auth.Actor { return w.with(runNeeds) },
 		refused: func(w *world) auth.Actor { return w.with(auth.Permissions{auth.SandboxesManage}) },
 		prepare: anyTerminal,
@@ -296,14 +296,18 @@ func closed(body io.ReadCloser, err error) error {
 	return body.Close()
 }
 
-// Looking on a terminal is a read.
-func TestLookingOnATerminalLeavesNoTrace(t *testing.T) {
+// Who watched a terminal is on record.
+func TestLookingOnATerminalIsOnRecord(t *testing.T) {
 	w := newWorld(t)
 	p := w.terminal(t)
 	before := w.mark(t)
 	require.NoError(t, w.ViewTerminal(context.Background(), w.with(readNeeds), p.box, p.id, -1, newGlance()))
-	require.Empty(t, w.gate.take())
-	require.Empty(t, w.since(t, before))
+	traces := w.since(t, before)
+	require.Len(t, traces, 2)
+	for _, e := range traces {
+		require.Equal(t, "terminal.view", e.Action)
+		require.Equal(t, p.id, e.Target)
+	}
 }
 
 // Of one sandbox whoever may read it sees the story, and no other story.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/user"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"sandgate/sandbox/netjail/policy"
 	"sandgate/sandbox/sandboxtest"
 	"sandgate/sandbox/term"
+	"sandgate/sandbox/term/recording"
 )
 
 // world is a house with sandboxes: a real manager on the fake runtime, whose agents work in this process on the host.
@@ -31,6 +33,11 @@ type world struct {
 	bob     auth.Actor // a viewer, no administrator of the installation
 	tmp     string
 	user    string
+
+	hub      *term.Hub
+	options  workspace.Options
+	shelf    *recording.Shelf
+	shelfDir string
 
 	forward atomic.Bool // changes of status reach the service, as they do in the product
 
@@ -64,10 +71,16 @@ func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
 		var err error
 		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Network: w.network, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
-		o.Sandboxes, o.Deadlines, o.Terminals, o.Images = w.manager, deadlines, term.NewHub(workspace.AttachVia(w.manager)), readyImages{}
+		w.hub = term.NewHub(workspace.AttachVia(w.manager))
+		o.Sandboxes, o.Deadlines, o.Terminals, o.Images = w.manager, deadlines, w.hub, readyImages{}
+		w.shelfDir = filepath.Join(t.TempDir(), "recordings")
+		w.shelf, err = recording.Open(w.shelfDir)
+		require.NoError(t, err)
+		o.Recordings = w.shelf
 		o.PlatformURL = "http://sandgate.internal"
 		o.CheckNetwork = func(p sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error) { return policy.Check(p, nil) }
 		more(o)
+		w.options = *o
 	})
 	w.ann = w.setup(t, true)
 	w.ann.Permissions = auth.AllPermissions
@@ -78,6 +91,7 @@ func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
 		for _, r := range all {
 			require.NoError(t, w.manager.Kill(context.Background(), r.ID, sandbox.ReasonKilled))
 		}
+		w.hub.Shutdown()
 		w.manager.Close()
 	})
 	return w

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -151,4 +152,33 @@ func TestEventsOfOthersAreNotFound(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, "gone", r.Status)
 	require.Equal(t, "sandbox.kill", w.events(t, audit.Filter{SandboxID: box})[0].Action)
+}
+
+// A background command is on record twice: when it is started, by whom, and when it ends, with what it printed.
+func TestEndsOfBackgroundCommands(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	box := w.newSandbox(t)
+	for _, command := range []string{"echo in-the-background; exit 4", "head -c 300000 /dev/zero"} {
+		c, err := w.StartCommand(ctx, w.ann, box, agent.CommandSpec{Command: command, Cwd: w.tmp})
+		require.NoError(t, err)
+		var end audit.Event
+		require.Eventually(t, func() bool {
+			list := w.events(t, audit.Filter{SandboxID: box, Action: "command.end", Q: c.ID})
+			if len(list) == 1 {
+				end = list[0]
+			}
+			return len(list) == 1
+		}, time.Minute, 10*time.Millisecond)
+		require.Equal(t, []string{command, "system", audit.OK}, []string{end.Target, end.Actor, end.Outcome})
+		_, o, err := w.ActivityEvent(ctx, w.ann, end.Seq)
+		require.NoError(t, err)
+		if strings.HasPrefix(command, "echo") {
+			require.Equal(t, c.ID+": exit 4", end.Detail)
+			require.Equal(t, "in-the-background\n", string(o.Stdout))
+		} else {
+			require.True(t, o.Cut)
+			require.Len(t, o.Stdout, audit.MaxOutput)
+		}
+	}
 }

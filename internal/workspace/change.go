@@ -40,11 +40,17 @@ func (s *Service) mayAsOwner(ctx context.Context, a auth.Actor, what approval.Ac
 }
 
 // change is the one way to change something: gate, intent, the change itself, outcome. do returns a detail for the record.
-// Secrets of the sandbox show in none of it.
+// Secrets of the sandbox show in none of it. What has to be approved is refused: see changeAsking.
 func (s *Service) change(ctx context.Context, a auth.Actor, what approval.Action, do func(ctx context.Context) (detail string, err error)) error {
+	return s.changeAsking(ctx, a, what, nil, do)
+}
+
+// changeAsking is change for what a person can be asked about.
+func (s *Service) changeAsking(ctx context.Context, a auth.Actor, what approval.Action, q *asking, do func(ctx context.Context) (detail string, err error)) error {
 	hidden := s.mask(ctx, what.SandboxID)
 	what.Target = hidden.hide(what.Target)
-	if err := s.o.Gate.Pass(ctx, a, what); err != nil {
+	yes, err := s.pass(ctx, a, &what, q)
+	if err != nil {
 		if nerr := s.o.Audit.Note(ctx, event(a, what, "refused", fault.Public(err))); nerr != nil {
 			return nerr
 		}
@@ -52,13 +58,16 @@ func (s *Service) change(ctx context.Context, a auth.Actor, what approval.Action
 	}
 	entry, err := s.o.Audit.Begin(ctx, event(a, what, "started", ""))
 	if err != nil {
+		yes.finish(err)
 		return err
 	}
+	approval.CallOf(ctx).Pass()
 	s.happened(a, what, audit.Started, "")
 	var found findings
 	detail, err := do(found.in(ctx))
 	detail = hidden.hide(detail)
 	entry.EndWith(hidden.hideError(err), detail, found.facts, found.copy(hidden))
+	yes.finish(err)
 	s.happened(a, what, audit.OutcomeOf(err), detail)
 	return err
 }
@@ -71,6 +80,6 @@ func event(a auth.Actor, what approval.Action, outcome, detail string) audit.Eve
 	}
 	return audit.Event{
 		WorkspaceID: a.Workspace.ID, ActorKind: a.Kind, ActorID: id, Actor: a.Name, Owner: a.Owner, Address: a.Address, RequestID: a.RequestID,
-		SandboxID: what.SandboxID, Action: what.Name, Target: what.Target, Digest: what.Digest, Outcome: outcome, Detail: detail,
+		SandboxID: what.SandboxID, Action: what.Name, Target: what.Target, Digest: what.Digest, ApprovalID: what.ApprovalID, Outcome: outcome, Detail: detail,
 	}
 }

@@ -50,7 +50,7 @@ func (s *Service) StartCommand(ctx context.Context, a auth.Actor, id string, c a
 func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent.CommandSpec, name string,
 	do func(ctx context.Context, r sandbox.Record, client *agent.Client, done func()) (string, error),
 ) error {
-	what := approval.Action{Kind: approval.Command, Name: name, SandboxID: id, Target: c.Command}
+	what := approval.Action{Kind: approval.Command, Name: name, SandboxID: id, Target: c.Command, Script: c.Command}
 	r, client, done, err := s.use(ctx, a, what, auth.SandboxesRun, idle.Command)
 	if err != nil {
 		return err
@@ -67,11 +67,15 @@ func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent
 	if c.ID == "" {
 		c.ID = sandbox.RandomID("cmd")
 	}
-	what.Digest = commandDigest(*c)
-	if err := s.addSecrets(ctx, r, c.Env); err != nil {
+	what.Digest, what.Env = commandDigest(*c), c.Env
+	q, err := s.askCommand(ctx, r, c)
+	if err != nil {
 		return err
 	}
-	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	return s.changeAsking(ctx, a, what, q, func(ctx context.Context) (string, error) {
+		if err := s.addSecrets(ctx, r, c.Env); err != nil {
+			return "", err
+		}
 		begun = true
 		detail, err := do(ctx, r, client, done)
 		return detail, s.explain(ctx, r, err)
@@ -157,7 +161,7 @@ func (s *Service) CommandStdin(ctx context.Context, a auth.Actor, id, cmd string
 	defer done()
 	sum := sha256.Sum256(data)
 	what := approval.Action{Kind: approval.Command, Name: "command.stdin", SandboxID: id, Target: cmd, Digest: hex.EncodeToString(sum[:])}
-	return s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	return s.changeAsking(ctx, a, what, askStdin(r, &cmd, &data, &eof), func(ctx context.Context) (string, error) {
 		return fmt.Sprintf("%d bytes", len(data)), s.explain(ctx, r, client.Stdin(ctx, cmd, data, eof))
 	})
 }

@@ -65,6 +65,9 @@ type denialLog struct {
 // NetworkDenied is told by the sandbox's network of refused attempts. Few of them are written down one by one; a flood
 // becomes one line a minute with its count.
 func (s *Service) NetworkDenied(id sandbox.ID, d sandbox.Denial) {
+	if s.trials.hear(id, d) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetLimit)
 	defer cancel()
 	if d.Count < 1 {

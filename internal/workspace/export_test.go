@@ -36,3 +36,6 @@ func CloseDenied(s *Service, id sandbox.ID) { s.closeDenied(id, false) }
 
 // ExpireSnapshots deletes what nobody used for long.
 func ExpireSnapshots(s *Service) { s.expireSnapshots(context.Background()) }
+
+// ExpireRecordings deletes what is older or more than policies keep.
+func ExpireRecordings(s *Service) { s.expireRecordings(context.Background()) }

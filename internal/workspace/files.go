@@ -36,25 +36,20 @@ func fileRead[T any](ctx context.Context, s *Service, a auth.Actor, id string, p
 	return out, s.explain(ctx, r, err)
 }
 
-// fileChange runs one changing call through gate and record. Needs run.
-func fileChange[T any](ctx context.Context, s *Service, a auth.Actor, id, name string, path []byte, target string,
-	do func(context.Context, *agent.Client, []byte) (T, string, error),
-) (T, error) {
+// fileChange runs one changing call through gate and record. do does what f says at that moment: an approval may have
+// taken its place. Needs run.
+func fileChange[T any](ctx context.Context, s *Service, a auth.Actor, id string, f *fileAct, do func(context.Context, *agent.Client) (T, string, error)) (T, error) {
 	var out T
-	what := approval.Action{Kind: approval.Write, Name: name, SandboxID: id, Target: files.Display(path) + target}
+	what := approval.Action{Kind: approval.Write, Name: f.name, SandboxID: id, Target: f.target()}
 	r, client, done, err := s.use(ctx, a, what, auth.SandboxesRun, idle.Transfer)
 	if err != nil {
 		return out, err
 	}
 	defer done()
-	clean, err := files.Clean(path)
-	if err != nil {
-		return out, err
-	}
-	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.changeAsking(ctx, a, what, s.askFile(r, client, f), func(ctx context.Context) (string, error) {
 		var detail string
 		var err error
-		out, detail, err = do(ctx, client, clean)
+		out, detail, err = do(ctx, client)
 		return detail, s.explain(ctx, r, err)
 	})
 	return out, err
@@ -116,9 +111,14 @@ func (s *Service) ArchiveFiles(ctx context.Context, a auth.Actor, id string, pat
 
 // WriteFile replaces a file. The record's outcome holds how much was written and its SHA-256.
 func (s *Service) WriteFile(ctx context.Context, a auth.Actor, id string, path []byte, body io.Reader, o agent.WriteOptions) (agent.FileInfo, error) {
-	return fileChange(ctx, s, a, id, "file.write", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
-		seen := &measured{r: body, sum: sha256.New()}
-		info, err := c.WriteFile(ctx, p, seen, o)
+	f, err := newFileAct("file.write", path, nil)
+	if err != nil {
+		return agent.FileInfo{}, s.badPath(ctx, a, id, err)
+	}
+	f.body, f.write = body, o
+	return fileChange(ctx, s, a, id, f, func(ctx context.Context, c *agent.Client) (agent.FileInfo, string, error) {
+		seen := &measured{r: f.reader(), sum: sha256.New()}
+		info, err := c.WriteFile(ctx, f.at, seen, f.write)
 		if err == nil {
 			findingsOf(ctx).facts = audit.Facts{OldDigest: info.Replaced, NewDigest: hex.EncodeToString(seen.sum.Sum(nil))}
 		}
@@ -140,35 +140,61 @@ func (m *measured) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// badPath gives the error of a path that cannot be one, but to who may not change files that they may not.
+func (s *Service) badPath(ctx context.Context, a auth.Actor, id string, bad error) error {
+	if _, _, err := s.reach(ctx, a, approval.Action{Kind: approval.Write, Name: "file.write", SandboxID: id}, auth.SandboxesRun); err != nil {
+		return err
+	}
+	return bad
+}
+
+// fileInfoChange is fileChange for calls that answer with a description.
+func (s *Service) fileInfoChange(ctx context.Context, a auth.Actor, id, name string, path, destination []byte, set func(*fileAct),
+	do func(context.Context, *agent.Client, *fileAct) (agent.FileInfo, string, error),
+) (agent.FileInfo, error) {
+	f, err := newFileAct(name, path, destination)
+	if err != nil {
+		return agent.FileInfo{}, s.badPath(ctx, a, id, err)
+	}
+	if set != nil {
+		set(f)
+	}
+	return fileChange(ctx, s, a, id, f, func(ctx context.Context, c *agent.Client) (agent.FileInfo, string, error) { return do(ctx, c, f) })
+}
+
 // MakeDirectory makes one with its parents.
 func (s *Service) MakeDirectory(ctx context.Context, a auth.Actor, id string, path []byte) (agent.FileInfo, error) {
-	return fileChange(ctx, s, a, id, "file.mkdir", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
-		info, err := c.Mkdir(ctx, p)
+	return s.fileInfoChange(ctx, a, id, "file.mkdir", path, nil, nil, func(ctx context.Context, c *agent.Client, f *fileAct) (agent.FileInfo, string, error) {
+		info, err := c.Mkdir(ctx, f.at)
 		return info, "", err
 	})
 }
 
 // MoveFile renames; a destination that exists is a conflict.
 func (s *Service) MoveFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error) {
-	to := " → " + files.Display(destination)
-	return fileChange(ctx, s, a, id, "file.move", source, to, func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
-		dest, err := files.Clean(destination)
-		if err != nil {
-			return agent.FileInfo{}, "", err
-		}
-		info, err := c.Move(ctx, p, dest, false)
+	return s.fileInfoChange(ctx, a, id, "file.move", source, given(destination), nil, func(ctx context.Context, c *agent.Client, f *fileAct) (agent.FileInfo, string, error) {
+		info, err := c.Move(ctx, f.at, f.atDestination, false)
 		return info, "", err
 	})
 }
 
+// given makes a path that was given, if only as an empty one.
+func given(p []byte) []byte {
+	if p == nil {
+		return []byte{}
+	}
+	return p
+}
+
 // DeleteFile removes.
 func (s *Service) DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error {
-	_, err := fileChange(ctx, s, a, id, "file.delete", path, "", func(ctx context.Context, c *agent.Client, p []byte) (struct{}, string, error) {
-		detail := ""
-		if recursive {
-			detail = "with everything in it"
-		}
-		return struct{}{}, detail, c.Delete(ctx, p, recursive)
-	})
+	_, err := s.fileInfoChange(ctx, a, id, "file.delete", path, nil, func(f *fileAct) { f.recursive = recursive },
+		func(ctx context.Context, c *agent.Client, f *fileAct) (agent.FileInfo, string, error) {
+			detail := ""
+			if f.recursive {
+				detail = "with everything in it"
+			}
+			return agent.FileInfo{}, detail, c.Delete(ctx, f.at, f.recursive)
+		})
 	return err
 }

@@ -41,35 +41,36 @@ func (s *Service) WatchFiles(ctx context.Context, a auth.Actor, id string, path 
 
 // CopyFile copies a file, a link itself or a directory; a destination that exists is a conflict. Needs run.
 func (s *Service) CopyFile(ctx context.Context, a auth.Actor, id string, source, destination []byte) (agent.FileInfo, error) {
-	to := " → " + files.Display(destination)
-	return fileChange(ctx, s, a, id, "file.copy", source, to, func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
-		dest, err := files.Clean(destination)
-		if err != nil {
-			return agent.FileInfo{}, "", err
-		}
-		info, err := c.Copy(ctx, p, dest)
+	return s.fileInfoChange(ctx, a, id, "file.copy", source, given(destination), nil, func(ctx context.Context, c *agent.Client, f *fileAct) (agent.FileInfo, string, error) {
+		info, err := c.Copy(ctx, f.at, f.atDestination)
 		return info, "", err
 	})
 }
 
 // ChmodFile sets permission bits. Needs run.
 func (s *Service) ChmodFile(ctx context.Context, a auth.Actor, id string, path []byte, mode uint32) (agent.FileInfo, error) {
-	return fileChange(ctx, s, a, id, "file.chmod", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.FileInfo, string, error) {
-		info, err := c.Chmod(ctx, p, mode)
-		return info, fmt.Sprintf("mode %04o", mode), err
-	})
+	return s.fileInfoChange(ctx, a, id, "file.chmod", path, nil, func(f *fileAct) { f.mode = mode },
+		func(ctx context.Context, c *agent.Client, f *fileAct) (agent.FileInfo, string, error) {
+			info, err := c.Chmod(ctx, f.at, f.mode)
+			return info, fmt.Sprintf("mode %04o", f.mode), err
+		})
 }
 
 // UnpackFiles unpacks an archive ("tar", "tar.gz" or "zip") below a directory; one that is refused or breaks off changes nothing.
 // size is the body's length, -1 when unknown. The record's outcome holds what was unpacked and the archive's SHA-256.
 // Needs run.
 func (s *Service) UnpackFiles(ctx context.Context, a auth.Actor, id string, path []byte, format string, body io.Reader, size int64) (agent.Unpacked, error) {
-	return fileChange(ctx, s, a, id, "file.unpack", path, "", func(ctx context.Context, c *agent.Client, p []byte) (agent.Unpacked, string, error) {
-		seen := &measured{r: body, sum: sha256.New()}
-		u, err := c.Unpack(ctx, p, format, seen, size)
+	f, err := newFileAct("file.unpack", path, nil)
+	if err != nil {
+		return agent.Unpacked{}, s.badPath(ctx, a, id, err)
+	}
+	f.body, f.format, f.write.Size = body, format, size
+	return fileChange(ctx, s, a, id, f, func(ctx context.Context, c *agent.Client) (agent.Unpacked, string, error) {
+		seen := &measured{r: f.reader(), sum: sha256.New()}
+		u, err := c.Unpack(ctx, f.at, f.format, seen, f.write.Size)
 		if err == nil {
 			findingsOf(ctx).facts.NewDigest = hex.EncodeToString(seen.sum.Sum(nil))
 		}
-		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s", u.Files, u.Bytes, seen.n, format), err
+		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s", u.Files, u.Bytes, seen.n, f.format), err
 	})
 }

@@ -2,9 +2,13 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
+	"sandgate/auth"
 	"sandgate/internal/audit"
+	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
 )
 
@@ -52,6 +56,49 @@ func (f *findings) copy(hidden mask) *audit.Output {
 		left -= len(text)
 	}
 	return o
+}
+
+// errEnough stops reading what would not be kept.
+var errEnough = errors.New("enough")
+
+// sample is an Output that takes as much as is kept, and then no more.
+type sample struct{ printed }
+
+func (s *sample) Stdout(b []byte) error { return s.take(0, b) }
+func (s *sample) Stderr(b []byte) error { return s.take(1, b) }
+
+func (s *sample) take(stream int, b []byte) error {
+	s.keep(stream, b)
+	if s.total[0]+s.total[1] > audit.MaxOutput {
+		return errEnough
+	}
+	return nil
+}
+
+const noteLimit = 10 * time.Second
+
+// noteEnd puts the end of a background command on record, with the beginning of what it printed. Who started it is on
+// record already, beside its id.
+func (s *Service) noteEnd(r sandbox.Record, client *agent.Client, cmd string, exit agent.Exit) {
+	ctx, cancel := context.WithTimeout(context.Background(), noteLimit)
+	defer cancel()
+	hidden := s.mask(ctx, string(r.ID))
+	var found findings
+	seen := &sample{}
+	found.printed = &seen.printed
+	if _, err := client.Follow(ctx, cmd, 0, 0, seen); err != nil && !errors.Is(err, errEnough) {
+		s.o.Log.Debug("read what a background command printed", "sandbox", string(r.ID), "command", cmd, "cause", err.Error())
+	}
+	e := audit.Event{
+		WorkspaceID: r.WorkspaceID, ActorKind: auth.System, Actor: "system", SandboxID: string(r.ID), Action: "command.end",
+		Outcome: audit.OK, Duration: exit.Duration, Detail: cmd + ": " + exitWords(exit),
+	}
+	if c, err := client.Command(ctx, cmd); err == nil {
+		e.Target = hidden.hideCut(c.Command)
+	}
+	if err := s.o.Audit.NoteWith(ctx, e, found.copy(hidden)); err != nil {
+		s.o.Log.Error("record the end of a background command", "sandbox", string(r.ID), "command", cmd, "cause", err.Error())
+	}
 }
 
 // printed passes a command's output on and keeps its beginning, as much as comes first of both streams. Each stream is

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strings"
 
@@ -50,7 +51,7 @@ func (s *Service) ForkSandbox(ctx context.Context, a auth.Actor, of string) (San
 			}
 			words += "; key " + prefix
 		}
-		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
+		if err := errors.Join(s.keepSecrets(ctx, id, o.Secrets), s.inheritPolicy(ctx, a.Workspace.ID, string(parent.ID), string(id))); err != nil {
 			return words, err
 		}
 		var err error
@@ -63,10 +64,11 @@ func (s *Service) ForkSandbox(ctx context.Context, a auth.Actor, of string) (San
 	})
 	if err != nil {
 		s.forgetSecrets(id)
+		s.forgetPolicy(string(id))
 		s.endPlatformKey(id)
 		return Sandbox{}, err
 	}
-	return s.shown(a, made), nil
+	return s.shownWhole(ctx, a, made)
 }
 
 // forkLabel tells a fork from what it was made of, in the label and by that in its host name.

@@ -28,6 +28,7 @@ type watch struct {
 	actor auth.Actor
 	need  auth.Permission
 	end   context.CancelCauseFunc
+	check func(context.Context) (until time.Time, err error) // beside the right; nil: nothing more
 
 	// of the looking goroutine, once the watch is registered
 	epoch int64
@@ -38,13 +39,18 @@ type watch struct {
 // disabled or signed out, removed from the workspace); its cause is a fault error then (Forbidden or Unauthenticated).
 // With p "" it asks only that the actor is still who they were. Call the returned function when done.
 func (s *Service) Guard(ctx context.Context, a auth.Actor, p auth.Permission) (context.Context, context.CancelFunc) {
+	return s.guardWith(ctx, a, p, nil)
+}
+
+// guardWith is Guard with something else beside the permission that has to hold.
+func (s *Service) guardWith(ctx context.Context, a auth.Actor, p auth.Permission, check func(context.Context) (time.Time, error)) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
-	w := &watch{actor: a, need: p, end: end}
+	w := &watch{actor: a, need: p, end: end, check: check}
 	// The epoch is read before the rights: a change in between is seen by the first look.
 	epoch, err := s.o.Store.AuthzEpoch(ctx)
 	if err == nil {
 		w.epoch = epoch
-		w.until, err = s.still(ctx, a, p)
+		w.until, err = s.holds(ctx, w)
 	}
 	if err != nil {
 		end(err)
@@ -57,6 +63,18 @@ func (s *Service) Guard(ctx context.Context, a auth.Actor, p auth.Permission) (c
 		stop()
 		s.people.guard.forget(w)
 	}
+}
+
+// holds is still for what is watched.
+func (s *Service) holds(ctx context.Context, w *watch) (until time.Time, err error) {
+	if until, err = s.still(ctx, w.actor, w.need); err != nil || w.check == nil {
+		return until, err
+	}
+	also, err := w.check(ctx)
+	if until.IsZero() || !also.IsZero() && also.Before(until) {
+		until = also
+	}
+	return until, err
 }
 
 // still gives the time until which the actor has the right if nothing changes (zero: no end), or why not any more.
@@ -176,7 +194,7 @@ func (s *Service) lookAt(watches []*watch) error {
 		if w.epoch == epoch && (w.until.IsZero() || now.Before(w.until)) {
 			continue
 		}
-		until, err := s.still(ctx, w.actor, w.need)
+		until, err := s.holds(ctx, w)
 		switch fault.KindOf(err) {
 		case "":
 			w.epoch, w.until = epoch, until

@@ -44,7 +44,8 @@ func (s *Service) claimCreate(ctx context.Context, a auth.Actor, o CreateOptions
 	case missing || r.Status == sandbox.Creating:
 		return prior, false, fault.New(fault.Starting, "The sandbox of this Idempotency-Key is still being created.")
 	}
-	return s.shown(a, r), true, nil
+	prior, err = s.shownWhole(ctx, a, r)
+	return prior, true, err
 }
 
 // releaseCreate frees the key of a creation that failed, so that it can be tried again.

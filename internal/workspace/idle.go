@@ -116,7 +116,7 @@ func (s *Service) KeepAlive(ctx context.Context, a auth.Actor, id string, d time
 	if r, err = s.o.Sandboxes.Record(ctx, r.ID); err != nil {
 		return Sandbox{}, err
 	}
-	return s.shown(a, r), nil
+	return s.shownWhole(ctx, a, r)
 }
 
 // ---- what runs inside ----
@@ -187,17 +187,18 @@ func (s *Service) await(r sandbox.Record, client *agent.Client, cmd string, done
 		done()
 		return
 	}
-	go func() { // ends with the command, or with the sandbox
+	go func() { // ends with the command, with the sandbox, or with the server
 		defer func() {
 			done()
 			s.idle.mu.Lock()
 			delete(s.idle.watching, key)
 			s.idle.mu.Unlock()
 		}()
-		ctx := context.Background()
+		ctx := s.o.Sandboxes.Life()
 		for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 			exit, err := client.Await(ctx, cmd)
 			if err == nil {
+				s.noteEnd(r, client, cmd, exit)
 				s.events.send(r.WorkspaceID, Event{
 					Type: EventCommandExit, At: s.o.Now(), SandboxID: string(r.ID), Target: cmd, Outcome: outcomeOf(exit), Detail: exitWords(exit),
 				})
@@ -207,7 +208,11 @@ func (s *Service) await(r sandbox.Record, client *agent.Client, cmd string, done
 			if !errors.Is(err, agent.ErrBridge) || rerr != nil || now.Status != sandbox.Running {
 				return
 			}
-			time.Sleep(pause)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
 		}
 	}()
 }

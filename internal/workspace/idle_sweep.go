@@ -70,6 +70,9 @@ func (s *Service) sweep(ctx context.Context, jumps *idle.Jumps, clock idle.Clock
 			jumps.Undo(by)
 			return // nobody is ended by a clock that is not believed yet
 		}
+		if err := s.o.Store.ShiftApprovals(ctx, by); err != nil {
+			s.o.Log.Error("move the ends of approvals", "cause", err.Error())
+		}
 		s.o.Sandboxes.ShiftUses(by)
 	}
 	now := s.o.Now()

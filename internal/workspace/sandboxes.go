@@ -29,16 +29,19 @@ type CreateOptions struct {
 	MaxLifetime    time.Duration     // 0: the default
 	IgnoreBusy     bool              // keep_while_busy is off
 	Network        sandbox.NetworkPolicy
-	SnapshotID     string // to start from; "": the image. What is zero above is then the snapshot's
-	PlatformKey    bool   // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
+	Approval       approval.Policy // stricter than the snapshot's, where it starts from one
+	SnapshotID     string          // to start from; "": the image. What is zero above is then the snapshot's
+	PlatformKey    bool            // a key of the actor's rights for the sandbox's life, and where to use it, in the environment
 	IdempotencyKey string
 }
 
 // Sandbox is what is shown of one.
 type Sandbox struct {
 	sandbox.Record
-	Mine bool // the actor created it
-	Idle Idle
+	Mine     bool            // the actor created it
+	Approval approval.Policy // what it asks approval for, beside workspace and key
+	Waiting  int             // requests that wait for a decision
+	Idle     Idle
 }
 
 // CreateSandbox makes one and returns it running. Needs run.
@@ -70,6 +73,9 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	if err := s.checkPlatformKey(o); err != nil {
 		return Sandbox{}, err
 	}
+	if err := o.Approval.Check("approval."); err != nil {
+		return Sandbox{}, err
+	}
 	id := sandbox.NewID()
 	if o.SnapshotID == "" { // which holds the tree that it stands on
 		if err := s.imageReady(o.Image); err != nil {
@@ -95,7 +101,7 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 			}
 			words += "; key " + prefix
 		}
-		if err := s.keepSecrets(ctx, id, o.Secrets); err != nil {
+		if err := errors.Join(s.keepSecrets(ctx, id, o.Secrets), s.keepPolicy(ctx, a.Workspace.ID, string(id), o.Approval)); err != nil {
 			return "", err
 		}
 		var err error
@@ -115,11 +121,12 @@ func (s *Service) CreateSandbox(ctx context.Context, a auth.Actor, o CreateOptio
 	})
 	if err != nil {
 		s.forgetSecrets(id)
+		s.forgetPolicy(string(id))
 		s.endPlatformKey(id)
 		s.releaseCreate(ctx, a, o)
 		return Sandbox{}, err
 	}
-	return s.shown(a, made), nil
+	return s.shownWhole(ctx, a, made)
 }
 
 // imageReady refuses while the image cannot be used, in words that say what to wait for.
@@ -146,9 +153,18 @@ func (s *Service) Sandboxes(ctx context.Context, a auth.Actor) ([]Sandbox, error
 	if err != nil {
 		return nil, err
 	}
+	policies, err := s.o.Store.PoliciesOf(ctx, a.Workspace.ID)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := s.o.Store.CountPending(ctx, a.Workspace.ID)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]Sandbox, len(records))
 	for i, r := range records {
 		out[i] = s.shown(a, r)
+		out[i].Approval, out[i].Waiting = policies[string(r.ID)].Whole(), waiting[string(r.ID)]
 	}
 	return out, nil
 }
@@ -163,7 +179,7 @@ func (s *Service) Sandbox(ctx context.Context, a auth.Actor, id string) (Sandbox
 		return Sandbox{}, err
 	}
 	s.glance(ctx, r)
-	return s.shown(a, r), nil
+	return s.shownWhole(ctx, a, r)
 }
 
 // KillSandbox ends one's own (needs run) or anyone's (needs manage). One that this workspace ever had and is gone: nil.
@@ -223,6 +239,7 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		}
 		s.o.Terminals.Drop(r.ID, why)
 	}
+	s.voidOf(r)
 	s.feed.send(r.WorkspaceID, Change{Kind: "sandbox", SandboxID: string(r.ID)})
 	s.events.send(r.WorkspaceID, Event{
 		Type: EventStatus, At: s.o.Now(), SandboxID: string(r.ID), Status: string(r.Status), Reason: r.Reason,
@@ -233,6 +250,7 @@ func (s *Service) SandboxChanged(r sandbox.Record) {
 		s.meters.forget(r.ID)
 		s.idle.forget(r.ID)
 		s.closeDenied(r.ID, true)
+		s.forgetPolicy(string(r.ID))
 	}
 }
 
@@ -303,6 +321,19 @@ func (s *Service) use(ctx context.Context, a auth.Actor, what approval.Action, n
 
 func (s *Service) shown(a auth.Actor, r sandbox.Record) Sandbox {
 	return Sandbox{Record: r, Mine: owns(a, r), Idle: s.idleOf(r)}
+}
+
+// shownWhole is shown with what the sandbox asks approval for and what waits.
+func (s *Service) shownWhole(ctx context.Context, a auth.Actor, r sandbox.Record) (Sandbox, error) {
+	v := s.shown(a, r)
+	p, err := s.o.Store.PolicyOf(ctx, string(r.ID))
+	if err != nil {
+		return v, err
+	}
+	v.Approval = p.Whole()
+	waiting, err := s.o.Store.CountPending(ctx, r.WorkspaceID)
+	v.Waiting = waiting[string(r.ID)]
+	return v, err
 }
 
 func owns(a auth.Actor, r sandbox.Record) bool {

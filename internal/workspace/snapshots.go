@@ -73,7 +73,7 @@ func (s *Service) TakeSnapshot(ctx context.Context, a auth.Actor, of, name strin
 	what.Target = name
 	var taken sandbox.Snapshot
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		if err := s.keepSnapshotSecrets(ctx, id, set.values); err != nil {
+		if err := errors.Join(s.keepSnapshotSecrets(ctx, id, set.values), s.inheritPolicy(ctx, a.Workspace.ID, of, string(id))); err != nil {
 			return "", err
 		}
 		var err error
@@ -84,6 +84,7 @@ func (s *Service) TakeSnapshot(ctx context.Context, a auth.Actor, of, name strin
 	})
 	if err != nil {
 		s.forgetSecrets(sandbox.ID(id)) // they are kept by its id
+		s.forgetPolicy(string(id))
 		return Snapshot{}, err
 	}
 	s.feed.send(a.Workspace.ID, Change{Kind: "snapshot"})
@@ -167,6 +168,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, a auth.Actor, id string) e
 		return string(n.ID), s.o.Sandboxes.DropSnapshot(ctx, n.ID)
 	})
 	if err == nil {
+		s.forgetPolicy(string(n.ID))
 		s.feed.send(a.Workspace.ID, Change{Kind: "snapshot"})
 	}
 	return err
@@ -214,6 +216,7 @@ func (s *Service) expireSnapshots(ctx context.Context) {
 			Outcome: audit.OK, Detail: string(n.ID) + ", not used since " + n.UsedAt.UTC().Format(time.DateOnly),
 		}
 		if err = s.o.Sandboxes.DropSnapshot(ctx, n.ID); err == nil {
+			s.forgetPolicy(string(n.ID))
 			err = s.o.Audit.Note(ctx, e)
 		}
 		if err != nil && !fault.Is(err, fault.NotFound) {
@@ -242,6 +245,9 @@ func (s *Service) fromSnapshot(ctx context.Context, a auth.Actor, o *CreateOptio
 	}
 	values, err := s.snapshotSecrets(ctx, n.ID)
 	if err != nil {
+		return have, err
+	}
+	if o.Approval, err = s.tightened(ctx, string(n.ID), o.Approval); err != nil {
 		return have, err
 	}
 	o.Image = n.Image

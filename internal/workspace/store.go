@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"sandgate/auth"
+	"sandgate/internal/approval"
 	"sandgate/sandbox"
+	"sandgate/sandbox/term/recording"
 )
 
 // Store is what the service needs of the database; internal/store implements it. Missing things are fault.NotFound.
@@ -21,6 +23,9 @@ type Store interface {
 	Descriptions
 	Sealed
 	Bounds
+	Tapes
+	approval.Store
+	approval.Policies
 }
 
 // Users keeps accounts.
@@ -120,4 +125,20 @@ type Bounds interface {
 	SetWorkspaceLimits(ctx context.Context, workspaceID string, most sandbox.Resources, sandboxes int) error
 	// CountSandboxes counts as a quota does: those that hold something of the host.
 	CountSandboxes(ctx context.Context, workspaceID string) (int, error)
+}
+
+// Tapes keeps what there is of recordings beside their files, and each workspace's policy.
+type Tapes interface {
+	RecordingPolicy(ctx context.Context, workspaceID string) (recording.Policy, error)
+	SetRecordingPolicy(ctx context.Context, workspaceID string, p recording.Policy) error
+	InsertRecording(ctx context.Context, r recording.Recording) error
+	FinishRecording(ctx context.Context, id string, at time.Time, how string, bytes int64) error
+	MeasureRecording(ctx context.Context, id string, bytes int64) error
+	RecordingByID(ctx context.Context, id string) (recording.Recording, error)
+	Recordings(ctx context.Context, f recording.Filter) ([]recording.Recording, error)
+	OpenRecordings(ctx context.Context) ([]recording.Recording, error)
+	RecordingIDs(ctx context.Context) ([]string, error)
+	RecordingTotals(ctx context.Context) (map[string]int64, error)
+	OldestRecordings(ctx context.Context, workspaceID string, limit int) ([]recording.Recording, error)
+	DeleteRecording(ctx context.Context, id string) error
 }

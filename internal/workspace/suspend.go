@@ -25,7 +25,7 @@ func (s *Service) SuspendSandbox(ctx context.Context, a auth.Actor, id string) (
 		return Sandbox{}, err
 	}
 	if r.Status == sandbox.Suspended {
-		return s.shown(a, r), nil
+		return s.shownWhole(ctx, a, r)
 	}
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
 		return "", s.o.Sandboxes.Suspend(ctx, r.ID)
@@ -44,7 +44,7 @@ func (s *Service) ResumeSandbox(ctx context.Context, a auth.Actor, id string) (S
 		return Sandbox{}, err
 	}
 	if r.Status == sandbox.Running {
-		return s.shown(a, r), nil
+		return s.shownWhole(ctx, a, r)
 	}
 	what.Target = r.Label
 	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
@@ -66,7 +66,7 @@ func (s *Service) now(ctx context.Context, a auth.Actor, id sandbox.ID, err erro
 	if err != nil {
 		return Sandbox{}, err
 	}
-	return s.shown(a, r), nil
+	return s.shownWhole(ctx, a, r)
 }
 
 // errAsleep refuses to wake a sandbox for somebody who may only look.

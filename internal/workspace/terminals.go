@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -21,8 +22,9 @@ var partID = regexp.MustCompile(`^(pty|cmd)[a-z0-9]{20}$`)
 // Terminal is one with who is at it.
 type Terminal struct {
 	agent.PTY
-	Driver  string
-	Viewers []string
+	Driver    string
+	Viewers   []string
+	Recording string // id of the recording that goes on; "": none
 }
 
 // OpenTerminal starts one. Needs run.
@@ -44,21 +46,36 @@ func (s *Service) OpenTerminal(ctx context.Context, a auth.Actor, id string, p a
 	if err := fieldsFault(bad); err != nil {
 		return Terminal{}, err
 	}
-	if err := s.addSecrets(ctx, r, p.Env); err != nil {
-		return Terminal{}, err
-	}
 	p.ID = sandbox.RandomID("pty")
 	what.Target = p.ID
 	var opened agent.PTY
-	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
-		var err error
-		opened, err = client.OpenPTY(ctx, p)
-		return "user " + p.User, s.explain(ctx, r, err)
+	q, err := s.askTerminal(ctx, r, &p)
+	if err != nil {
+		return Terminal{}, err
+	}
+	err = s.changeAsking(ctx, a, what, q, func(ctx context.Context) (string, error) {
+		if err := s.addSecrets(ctx, r, p.Env); err != nil {
+			return "", err
+		}
+		t, err := s.startTape(ctx, a, r, p.ID, agent.Size{Cols: p.Cols, Rows: p.Rows})
+		if err != nil {
+			return "", err
+		}
+		if opened, err = client.OpenPTY(ctx, p); err != nil {
+			s.dropTape(t)
+			return "", s.explain(ctx, r, err)
+		}
+		detail := "user " + p.User
+		if t != nil {
+			detail += ", recorded as " + t.row.ID
+		}
+		s.keepTape(t, -1)
+		return detail, nil
 	})
 	if err == nil {
 		s.feed.send(a.Workspace.ID, Change{Kind: "terminal", SandboxID: id})
 	}
-	return Terminal{PTY: opened}, err
+	return Terminal{PTY: opened, Recording: s.liveTape(r.ID, p.ID)}, err
 }
 
 // Terminals lists. Needs read.
@@ -93,7 +110,7 @@ func (s *Service) Terminal(ctx context.Context, a auth.Actor, id, pty string) (T
 
 func (s *Service) peopled(id sandbox.ID, p agent.PTY) Terminal {
 	driver, viewers := s.o.Terminals.Viewers(id, p.ID)
-	return Terminal{PTY: p, Driver: driver, Viewers: viewers}
+	return Terminal{PTY: p, Driver: driver, Viewers: viewers, Recording: s.liveTape(id, p.ID)}
 }
 
 // CloseTerminal hangs one up. Needs run.
@@ -115,21 +132,38 @@ func (s *Service) CloseTerminal(ctx context.Context, a auth.Actor, id, pty strin
 
 // ViewTerminal carries a viewer over conn until it ends; it closes conn with the contract's codes. Permission lost while
 // it is open: closed within 2 s. since -1 asks for a snapshot. A refusal closes conn with its code too. Who may type
-// passes the gate and is on record as long as they stay: typing changes things, looking does not.
+// passes the gate as an attachment; who watches is on record too. Where typing has to be approved, who has no grant may look
+// on, and is closed with CloseApproval when a grant ends.
 func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error {
 	r, client, err := s.reachPart(ctx, a, "terminal.view", id, pty, auth.SandboxesRead)
+	var p agent.PTY
 	if err == nil {
-		_, err = client.PTY(ctx, pty)
+		p, err = client.PTY(ctx, pty)
 		err = s.explain(ctx, r, err)
+	}
+	if err == nil && p.Status == "running" {
+		var t *tape
+		t, err = s.startTape(ctx, a, r, pty, agent.Size{Cols: p.Cols, Rows: p.Rows})
+		s.keepTape(t, -1)
 	}
 	if err != nil {
 		return errors.Join(err, refuseConn(conn, err))
 	}
-	need := auth.SandboxesRead
+	need, granted := auth.SandboxesRead, false
+	var check func(context.Context) (time.Time, error)
 	if a.May(auth.SandboxesRun) {
-		need = auth.SandboxesRun // losing it closes the terminal; it may be opened again for viewing
+		until, err := s.mayType(ctx, a, r, pty)
+		if err != nil && !fault.Is(err, fault.ApprovalNeeded) && !fault.Is(err, fault.ApprovalDenied) {
+			return errors.Join(err, refuseConn(conn, err))
+		}
+		if !fault.Is(err, fault.ApprovalNeeded) {
+			need, granted = auth.SandboxesRun, !until.IsZero() // losing it closes the terminal; it may be opened again for viewing
+			if err == nil {                                    // else the gate refuses, below, and that must not end the record of it
+				check = func(ctx context.Context) (time.Time, error) { return s.mayType(ctx, a, r, pty) }
+			}
+		}
 	}
-	ctx, cancel := s.guardTerminal(ctx, a, need)
+	ctx, cancel := s.guardTerminal(ctx, a, need, check)
 	defer cancel()
 	serve := func(ctx context.Context) (string, error) {
 		v := term.Viewer{Name: a.Name, Who: whoIs(a), MayType: need == auth.SandboxesRun, Since: since}
@@ -139,13 +173,12 @@ func (s *Service) ViewTerminal(ctx context.Context, a auth.Actor, id, pty string
 		}
 		return "", err
 	}
-	if need == auth.SandboxesRead {
-		_, err = serve(ctx)
-		return err
-	}
 	what := approval.Action{Kind: approval.Terminal, Name: "terminal.attach", SandboxID: id, Target: pty}
+	if need == auth.SandboxesRead {
+		what.Kind, what.Name = approval.Other, "terminal.view"
+	}
 	reached := false
-	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.changeAsking(ctx, a, what, &asking{record: r, let: granted}, func(ctx context.Context) (string, error) {
 		reached = true
 		return serve(ctx)
 	})
@@ -178,8 +211,10 @@ func (s *Service) typed(ctx context.Context, a auth.Actor, id sandbox.ID) {
 }
 
 // guardTerminal is Guard with the terminal's close codes as causes.
-func (s *Service) guardTerminal(ctx context.Context, a auth.Actor, need auth.Permission) (context.Context, context.CancelFunc) {
-	guarded, cancelGuard := s.Guard(ctx, a, need)
+func (s *Service) guardTerminal(ctx context.Context, a auth.Actor, need auth.Permission, check func(context.Context) (time.Time, error)) (
+	context.Context, context.CancelFunc,
+) {
+	guarded, cancelGuard := s.guardWith(ctx, a, need, check)
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(guarded, func() {
 		cause := context.Cause(guarded)

@@ -19,6 +19,7 @@ type SandboxPatch struct {
 	Metadata  map[string]string
 	Resources *sandbox.Resources     // zero fields stay; needs manage
 	Network   *sandbox.NetworkPolicy // more than there is needs manage
+	Approval  *approval.Policy       // stricter than what is there
 
 	IdleTimeout   *time.Duration
 	MaxLifetime   *time.Duration
@@ -68,14 +69,28 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 			return Sandbox{}, err
 		}
 	}
+	if p.Approval != nil {
+		if err := s.checkTighter(ctx, a, what, r.ID, *p.Approval); err != nil {
+			return Sandbox{}, err
+		}
+	}
+	var q *asking
+	if p.Network != nil {
+		what.Kind, q = approval.Network, askNetwork(r, &p)
+	}
 	limits := r.Resources
 	if p.Resources != nil {
 		if limits, err = s.newResources(ctx, r, *p.Resources); err != nil {
 			return Sandbox{}, err
 		}
 	}
-	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+	err = s.changeAsking(ctx, a, what, q, func(ctx context.Context) (string, error) {
 		detail := p.words(resourcesChange(r.Resources, limits))
+		if p.Approval != nil {
+			if err := s.o.Store.SetPolicy(ctx, r.WorkspaceID, id, *p.Approval, s.o.Now()); err != nil {
+				return detail, err
+			}
+		}
 		if p.Resources != nil {
 			if _, err := s.o.Sandboxes.SetResources(ctx, r.ID, limits); err != nil {
 				return detail, err
@@ -99,11 +114,14 @@ func (s *Service) UpdateSandbox(ctx context.Context, a auth.Actor, id string, p 
 	if err != nil {
 		return Sandbox{}, err
 	}
+	if p.Approval != nil {
+		s.policyChanged(ctx, r.WorkspaceID)
+	}
 	s.feed.send(r.WorkspaceID, Change{Kind: "sandbox", SandboxID: id})
 	if r, err = s.o.Sandboxes.Record(ctx, sandbox.ID(id)); err != nil {
 		return Sandbox{}, err
 	}
-	return s.shown(a, r), nil
+	return s.shownWhole(ctx, a, r)
 }
 
 func (p SandboxPatch) check() error {
@@ -147,6 +165,9 @@ func (p SandboxPatch) words(limits string) string {
 	}
 	if p.Network != nil {
 		out = append(out, networkWords(*p.Network))
+	}
+	if p.Approval != nil {
+		out = append(out, "approval "+policyWords(*p.Approval))
 	}
 	if limits != "" {
 		out = append(out, limits)

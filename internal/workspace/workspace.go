@@ -13,6 +13,7 @@ import (
 	"sandgate/internal/webhook"
 	"sandgate/sandbox"
 	"sandgate/sandbox/term"
+	"sandgate/sandbox/term/recording"
 )
 
 // Service is the one door to everything. Safe for concurrent use.
@@ -23,8 +24,12 @@ type Service struct {
 	people  people
 	meters  meters
 	denials denials
+	trials  trials
+	tries   tries
 	vault   vault
 	idle    idleState
+	tapes   tapes
+	desk    desk
 }
 
 // Options are what a Service needs. Store, Audit and Gate are required; a service without Sandboxes, Terminals and Images
@@ -37,7 +42,9 @@ type Options struct {
 	Deadlines sandbox.Deadlines // of SweepIdle
 	Terminals *term.Hub
 	Images    Images
-	Seal      *seal.Box // nil: secrets are refused
+	// Recordings is where terminals are recorded to; nil: they cannot be.
+	Recordings *recording.Shelf
+	Seal       *seal.Box // nil: secrets are refused
 	// CheckNetwork gives the canonical form of a network policy with its defaults, or an Invalid fault that names the field.
 	// nil: sandboxes have no network, and other modes than none are refused.
 	CheckNetwork func(sandbox.NetworkPolicy) (sandbox.NetworkPolicy, error)

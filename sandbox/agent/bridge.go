@@ -305,6 +305,11 @@ func (c *Client) small(ctx context.Context, k call, limit int64, v any) error {
 		return err
 	}
 	defer leave()
+	return c.inside(ctx, k, limit, v)
+}
+
+// inside is small for who is inside the gate.
+func (c *Client) inside(ctx context.Context, k call, limit int64, v any) error {
 	short, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := c.do(short, k)

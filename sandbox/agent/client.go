@@ -76,6 +76,11 @@ func (c *Client) Name(ctx context.Context, hostname string) error {
 	return c.small(ctx, c.postJSON("/v1/name", url.Values{"name": {hostname}}, nil), maxSmall, &struct{}{})
 }
 
+// Warm has the agent make ready for a first command what it can.
+func (c *Client) Warm(ctx context.Context) error {
+	return c.small(ctx, c.postJSON("/v1/warm", nil, nil), maxSmall, &struct{}{})
+}
+
 // Start starts a background command; starting an id twice starts it once.
 func (c *Client) Start(ctx context.Context, spec CommandSpec) (Command, error) {
 	spec.Background = true

@@ -14,8 +14,25 @@ import (
 type gate struct {
 	mu     sync.Mutex
 	inside int
-	moved  chan struct{} // closed and replaced when inside becomes 0
+	before int           // uploads whose beginning is still being read: they are let in, whatever their sender takes
+	moved  chan struct{} // closed and replaced when inside or before becomes 0
 	held   chan struct{} // not nil while held; closed when it opens again
+}
+
+// told wakes who waits for the gate. The caller holds mu.
+func (g *gate) told() {
+	if g.moved != nil {
+		close(g.moved)
+		g.moved = nil
+	}
+}
+
+// changed gives what is closed at the next change. The caller holds mu.
+func (g *gate) changed() <-chan struct{} {
+	if g.moved == nil {
+		g.moved = make(chan struct{})
+	}
+	return g.moved
 }
 
 // enter waits while the gate is held and counts one call; leave ends the count.
@@ -26,14 +43,7 @@ func (g *gate) enter(ctx context.Context) (leave func(), err error) {
 		if held == nil {
 			g.inside++
 			g.mu.Unlock()
-			return sync.OnceFunc(func() {
-				g.mu.Lock()
-				defer g.mu.Unlock()
-				if g.inside--; g.inside == 0 && g.moved != nil {
-					close(g.moved)
-					g.moved = nil
-				}
-			}), nil
+			return sync.OnceFunc(g.leave), nil
 		}
 		g.mu.Unlock()
 		select {
@@ -44,12 +54,72 @@ func (g *gate) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// hold closes the gate and waits until nobody is inside.
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside--; g.inside == 0 {
+		g.told()
+	}
+}
+
+// wait waits while the gate is held and counts an upload that begins, until away is called. in counts it as a call that is
+// inside instead, with no moment between.
+func (g *gate) wait(ctx context.Context) (in func() (leave func()), away func(), err error) {
+	leave, err := g.enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	g.mu.Lock()
+	g.before++
+	g.mu.Unlock()
+	leave()
+	away = sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.before--; g.before == 0 {
+			g.told()
+		}
+	})
+	return func() func() {
+		g.mu.Lock()
+		g.inside++
+		g.mu.Unlock()
+		away()
+		return sync.OnceFunc(g.leave)
+	}, away, nil
+}
+
+// quiet waits until no upload begins.
+func (g *gate) quiet(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		if g.before == 0 {
+			g.mu.Unlock()
+			return nil
+		}
+		changed := g.changed()
+		g.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// errBeginning means that an upload began at this moment.
+var errBeginning = errors.New("agent: an upload begins")
+
+// hold closes the gate and waits until nobody is inside. While an upload begins it is not closed: errBeginning.
 func (g *gate) hold(ctx context.Context) (open func(), err error) {
 	g.mu.Lock()
 	if g.held != nil {
 		g.mu.Unlock()
 		return nil, fmt.Errorf("agent: held already")
+	}
+	if g.before > 0 {
+		g.mu.Unlock()
+		return nil, errBeginning
 	}
 	held := make(chan struct{})
 	g.held = held
@@ -66,13 +136,10 @@ func (g *gate) hold(ctx context.Context) (open func(), err error) {
 			g.mu.Unlock()
 			return open, nil
 		}
-		if g.moved == nil {
-			g.moved = make(chan struct{})
-		}
-		moved := g.moved
+		changed := g.changed()
 		g.mu.Unlock()
 		select {
-		case <-moved:
+		case <-changed:
 		case <-ctx.Done():
 			open()
 			return nil, ctx.Err()
@@ -80,8 +147,8 @@ func (g *gate) hold(ctx context.Context) (open func(), err error) {
 	}
 }
 
-// Hold takes the bridges away in good order, for as long as until release is called: it waits for bulk transfers to end and
-// for small calls to be answered, then cuts what streams. New calls wait. Commands and terminals that are followed go on
+// Hold takes the bridges away in good order, for as long as until release is called: it waits for transfers to end, small
+// ones too, and for small calls to be answered, then cuts what streams. New calls wait. Commands and terminals that are followed go on
 // after release where they were; what was typed before has arrived. It fails when ctx ends first, and holds nothing then.
 func (c *Client) Hold(ctx context.Context) (release func(), err error) {
 	var tokens int
@@ -90,16 +157,23 @@ func (c *Client) Hold(ctx context.Context) (release func(), err error) {
 			<-c.bulk
 		}
 	}
-	for tokens < cap(c.bulk) {
-		select {
-		case c.bulk <- struct{}{}:
-			tokens++
-		case <-ctx.Done():
-			free()
-			return nil, ctx.Err()
+	var open func()
+	for err = errBeginning; errors.Is(err, errBeginning); {
+		free() // who begins may need one
+		if err := c.gate.quiet(ctx); err != nil {
+			return nil, err
 		}
+		for tokens < cap(c.bulk) {
+			select {
+			case c.bulk <- struct{}{}:
+				tokens++
+			case <-ctx.Done():
+				free()
+				return nil, ctx.Err()
+			}
+		}
+		open, err = c.gate.hold(ctx)
 	}
-	open, err := c.gate.hold(ctx)
 	if err != nil {
 		free()
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,4 +142,44 @@ func TestWhatIsTypedIntoAHoldIsNotLost(t *testing.T) {
 	}
 	require.Contains(t, string(seen), "first")
 	require.NoError(t, att.Close())
+}
+
+// An upload is waited for from its first byte, however small it will be, and those who call meanwhile are not held up.
+func TestAHoldWaitsForUploadsThatBegin(t *testing.T) {
+	for _, size := range []int{10, 1 << 20} {
+		c, dir, open := held(t)
+		content := bytes.Repeat([]byte("x"), size)
+		body, sender := io.Pipe()
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.WriteFile(t.Context(), []byte(dir+"/slow"), body, agent.WriteOptions{Size: int64(size)})
+			written <- err
+		}()
+		_, err := sender.Write(content[:5])
+		require.NoError(t, err)
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err = c.Hold(short)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		holding := make(chan error, 1)
+		go func() {
+			release, err := c.Hold(t.Context())
+			if err == nil {
+				release()
+			}
+			holding <- err
+		}()
+		_, err = c.Hello(t.Context())
+		require.NoError(t, err, "a small call is answered while an upload is waited for")
+		require.Empty(t, holding)
+		_, err = sender.Write(content[5:])
+		require.NoError(t, err)
+		require.NoError(t, sender.Close())
+		require.NoError(t, <-written)
+		require.NoError(t, <-holding)
+		fi, err := os.Stat(dir + "/slow")
+		require.NoError(t, err)
+		require.EqualValues(t, size, fi.Size())
+		hold(t, c, open)()
+	}
 }

@@ -53,6 +53,7 @@ type CommandSpec struct {
 	TimeoutMS  int64             `json:"timeout_ms"`           // 0: DefaultTimeout for a foreground one, none for a background one
 	Background bool              `json:"background,omitempty"`
 	Tag        string            `json:"tag,omitempty"`
+	Last       bool              `json:"last,omitempty"` // no other will follow: nothing is made to stand by for one
 }
 
 // Command is what the agent says of one: GET /v1/commands/{id}.
@@ -180,6 +181,14 @@ const (
 
 // MaxReplaced is up to which size a replaced file is digested, in bytes: a write must not take much longer for it.
 const MaxReplaced = 16 << 20
+
+// Place is where a path really is, with links followed, and what is there: GET /v1/files/place.
+type Place struct {
+	PathB64 []byte `json:"path_b64"`
+	Type    string `json:"type,omitempty"` // as of FileInfo; "": nothing
+	Size    int64  `json:"size,omitempty"`
+	ETag    string `json:"etag,omitempty"`
+}
 
 // Listing is one page of a directory, sorted: directories first, then by name bytes.
 type Listing struct {

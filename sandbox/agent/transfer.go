@@ -55,6 +55,25 @@ func (c *Client) Stat(ctx context.Context, path []byte) (FileInfo, error) {
 	return c.fileCall(ctx, call{method: http.MethodGet, path: "/v1/files/stat", query: q, repeat: true})
 }
 
+// Place tells where a path really is; follow a last symlink, too, or leave it. What is not there has no Type.
+func (c *Client) Place(ctx context.Context, path []byte, follow bool) (Place, error) {
+	q, err := pathQuery("path", path)
+	if err != nil {
+		return Place{}, err
+	}
+	if !follow {
+		q.Set("nofollow", "1")
+	}
+	return one[Place](ctx, c, call{method: http.MethodGet, path: "/v1/files/place", query: q, repeat: true})
+}
+
+func (p Place) check() error {
+	if !possiblePath(p.PathB64, false) || len(p.Type) > 32 || !plain(p.Type) || len(p.ETag) > 256 || !plain(p.ETag) || p.Size < 0 {
+		return fmt.Errorf("agent: an impossible place")
+	}
+	return nil
+}
+
 // List gives a page of a directory; limit 1..1000; depth 1..10 (deeper entries follow their directory, paths tell them apart).
 func (c *Client) List(ctx context.Context, path []byte, cursor string, limit, depth int) (Listing, error) {
 	q, err := pathQuery("path", path)
@@ -114,11 +133,24 @@ func (c *Client) Delete(ctx context.Context, path []byte, recursive bool) error 
 
 // bulkDo does one call over a bridge of its own, which ends with the answer's body.
 func (c *Client) bulkDo(ctx context.Context, k call, uploading func() bool) (*http.Response, error) {
+	if err := c.takeBulk(ctx); err != nil {
+		return nil, err
+	}
+	return c.bulkHeld(ctx, k, uploading)
+}
+
+// takeBulk waits for the right to one more bulk bridge.
+func (c *Client) takeBulk(ctx context.Context) error {
 	select {
 	case c.bulk <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
+}
+
+// bulkHeld is bulkDo after takeBulk, which it undoes in the end.
+func (c *Client) bulkHeld(ctx context.Context, k call, uploading func() bool) (*http.Response, error) {
 	// The multiplexed bridge is looked after; a transfer beside it ends when that one finds the sandbox stopped.
 	b, release, err := c.current(ctx)
 	if err != nil {
@@ -260,6 +292,11 @@ func (c *Client) WriteFile(ctx context.Context, path []byte, body io.Reader, o W
 	if err != nil {
 		return FileInfo{}, err
 	}
+	in, away, err := c.gate.wait(ctx)
+	if err != nil {
+		return FileInfo{}, err
+	}
+	defer away()
 	head, err := io.ReadAll(io.LimitReader(body, inlineLimit+1))
 	if err != nil {
 		return FileInfo{}, err
@@ -285,13 +322,22 @@ func (c *Client) WriteFile(ctx context.Context, path []byte, body io.Reader, o W
 	if small {
 		q.Set("size", strconv.Itoa(len(head)))
 		k.body = func() (io.Reader, int64) { return bytes.NewReader(head), int64(len(head)) }
-		return c.fileCall(ctx, k)
+		defer in()()
+		var f FileInfo
+		if err := c.inside(ctx, k, maxSmall, &f); err != nil {
+			return f, err
+		}
+		return f, f.check()
 	}
+	if err := c.takeBulk(ctx); err != nil {
+		return FileInfo{}, err
+	}
+	away()
 	up := &upload{r: io.MultiReader(bytes.NewReader(head), body), left: o.Size, exact: o.Size >= 0}
 	q.Set("size", strconv.FormatInt(o.Size, 10))
 	k.header["Expect"] = []string{"100-continue"} // a refusal comes before the body, not in the middle of it
 	k.body = func() (io.Reader, int64) { return up, o.Size }
-	resp, err := c.bulkDo(ctx, k, func() bool { return !up.done.Load() })
+	resp, err := c.bulkHeld(ctx, k, func() bool { return !up.done.Load() })
 	if err != nil {
 		if up.done.Load() && up.err != nil {
 			return FileInfo{}, up.err

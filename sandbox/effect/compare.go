@@ -196,13 +196,16 @@ func (c *comparison) compare(out *Change, was, is entry) {
 	if !was.kept || !is.kept || len(was.text)+len(is.text) == 0 || c.diffs >= maxDiffs {
 		return
 	}
-	d := udiff.Unified("before", "after", string(was.text), string(is.text))
+	d := Unified(string(was.text), string(is.text))
 	if len(d) > maxDiff {
 		d, out.DiffCut = d[:strings.LastIndexByte(d[:maxDiff], '\n')+1], true
 	}
 	out.Diff = d
 	c.diffs += len(d)
 }
+
+// Unified compares two texts by lines; "": they are the same.
+func Unified(before, after string) string { return udiff.Unified("before", "after", before, after) }
 
 // look gives what a path is in a tree over the image.
 func (c *comparison) look(t *Tree, name string) (entry, bool, error) {

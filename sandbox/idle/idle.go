@@ -15,6 +15,7 @@ const (
 	Terminal  = "terminal"  // a program other than the waiting shell runs in a terminal
 	CPU       = "cpu"       // something inside computes, and keep_while_busy is on
 	Keepalive = "keepalive" // somebody asked for more time
+	Approval  = "approval"  // a request waits for a decision, or its yes for its use
 )
 
 // Bounds of what callers may ask for.

@@ -17,11 +17,25 @@ import (
 )
 
 // Attach implements sandbox.Network.
-func (j *Jail) Attach(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (_ sandbox.Attachment, err error) {
+func (j *Jail) Attach(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (sandbox.Attachment, error) {
+	a, err := j.Begin(ctx, id, p, journal)
+	if err == nil {
+		err = a.Wait()
+	}
+	if err != nil {
+		return sandbox.Attachment{}, err
+	}
+	a.Ready = nil
+	return a, nil
+}
+
+// Begin implements sandbox.Network. What follows the namespace takes as long as making it, mostly waiting for locks of the
+// kernel, and a sandbox needs none of it before it starts.
+func (j *Jail) Begin(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (sandbox.Attachment, error) {
 	if err := check(id); err != nil {
 		return sandbox.Attachment{}, err
 	}
-	p, err = policy.Check(p, j.o.JailAllow)
+	p, err := policy.Check(p, j.o.JailAllow)
 	if err != nil {
 		return sandbox.Attachment{}, fmt.Errorf("attach %s: %w", id, err)
 	}
@@ -29,18 +43,38 @@ func (j *Jail) Attach(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolic
 	if err != nil {
 		return sandbox.Attachment{}, err
 	}
-	defer j.settle(id)
-	defer func() {
-		if err != nil {
+	steps := j.steps(b)
+	err = j.climb(ctx, id, steps[:2], journal)
+	if err != nil {
+		err = errors.Join(err, j.takeOff(id))
+		j.settle(id)
+		return sandbox.Attachment{}, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err = j.climb(ctx, id, steps[2:], journal); err != nil {
 			err = errors.Join(err, j.takeOff(id))
 		}
+		j.settle(id)
 	}()
-	steps := []struct {
-		name string
-		do   func() error
-	}{
+	return sandbox.Attachment{
+		Namespace: j.n.namespace(id), Resolver: j.o.gateway(),
+		Ready: func() error { <-done; return err },
+	}, nil
+}
+
+// attachStep is one change to the host; takeOff undoes all of them.
+type attachStep struct {
+	name string
+	do   func() error
+}
+
+// steps lists what makes the network of a box; after the second one there is a namespace.
+func (j *Jail) steps(b *box) []attachStep {
+	return []attachStep{
 		{"network.rules", func() error { return j.locked(func() error { return j.admitBox(b) }) }},
-		{"network.namespace", func() error { return makeNamespace(j.n.namespace(id)) }},
+		{"network.namespace", func() error { return makeNamespace(j.n.namespace(b.id)) }},
 		{"network.link", func() error { return j.makePair(b) }},
 		{"network.pairing", func() error {
 			if err := j.harden(b.link); err != nil {
@@ -51,18 +85,22 @@ func (j *Jail) Attach(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolic
 		{"network.inside", func() error { return j.furnish(b) }},
 		{"network.up", func() error { return j.locked(func() error { return j.raise(b) }) }},
 	}
+}
+
+// climb does steps in their order, up to one that fails.
+func (j *Jail) climb(ctx context.Context, id sandbox.ID, steps []attachStep, journal sandbox.Journal) error {
 	for _, s := range steps {
 		if err := ctx.Err(); err != nil {
-			return sandbox.Attachment{}, fmt.Errorf("attach %s: %w", id, err)
+			return fmt.Errorf("attach %s: %w", id, err)
 		}
 		if err := journal(s.name); err != nil {
-			return sandbox.Attachment{}, fmt.Errorf("attach %s: %s: %w", id, s.name, err)
+			return fmt.Errorf("attach %s: %s: %w", id, s.name, err)
 		}
 		if err := s.do(); err != nil {
-			return sandbox.Attachment{}, fmt.Errorf("attach %s: %s: %w", id, s.name, err)
+			return fmt.Errorf("attach %s: %s: %w", id, s.name, err)
 		}
 	}
-	return sandbox.Attachment{Namespace: j.n.namespace(id), Resolver: j.o.gateway()}, nil
+	return nil
 }
 
 func (j *Jail) locked(f func() error) error {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/stretchr/testify/require"
 
 	"sandgate/internal/fault"
@@ -274,4 +275,35 @@ func TestPoolMustBeFree(t *testing.T) {
 		require.True(t, fault.Is(err, fault.Conflict), "%s: %v", pool, err)
 		require.Contains(t, fault.Public(err), names)
 	}
+}
+
+// A process that was killed after it made a sandbox's rules and before it made anything else leaves a counter that no name
+// leads to. The next one clears it away; what others have counted stays.
+func TestCountersOfNobodyGo(t *testing.T) {
+	host(t)
+	o := Options{Inst: "thnc"}
+	j := open(t, o)
+	id := sandbox.NewID()
+	_, err := j.Attach(t.Context(), id, public, free)
+	require.NoError(t, err)
+	p := probeIn(t, j.n.namespace(id))
+	require.Equal(t, seenRefused, p.tcp(lanPeer, 80).Seen)
+	ghost := &box{id: sandbox.NewID(), addr: last(j.o.Pool).Prev(), policy: public, known: true, link: "sgthncghost"}
+	require.NoError(t, j.locked(func() error {
+		return j.change("a test", func() error { return j.put(j.s.judgement(ghost), j.s.counter(ghost), j.s.pairing(ghost)) })
+	}))
+	require.NoError(t, j.Close())
+
+	j = open(t, o)
+	require.NoError(t, j.Adopt(t.Context(), id, public))
+	for _, s := range []*nftables.Set{j.s.refused, j.s.forged, j.s.pairs, j.s.modes} {
+		all, err := j.t.elements(s)
+		require.NoError(t, err)
+		require.Len(t, all, 1, s.Name)
+		if s == j.s.refused {
+			require.Positive(t, all[0].Counter.Packets)
+		}
+	}
+	require.NoError(t, j.Detach(t.Context(), id))
+	require.Empty(t, leftovers(t, j))
 }

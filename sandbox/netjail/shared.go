@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -162,21 +163,23 @@ func (j *Jail) poolIsFree() error {
 
 // networksOfHost lists the networks that the host is on: their machines trust each other, whatever their addresses.
 func (j *Jail) networksOfHost() ([]netip.Prefix, error) {
-	links, err := j.ourLinks()
-	if err != nil {
-		return nil, err
-	}
-	ours := map[int]bool{}
-	for _, l := range links {
-		ours[l.Attrs().Index] = true
-	}
 	addrs, err := retried(func() ([]netlink.Addr, error) { return j.host.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
+	// Links of sandboxes are told apart by name. They have no addresses, so that few links are asked for: a list of all would
+	// be long, and this is asked every few seconds.
+	ours := map[int]bool{}
 	var out []netip.Prefix
 	for _, a := range addrs {
-		if ours[a.LinkIndex] {
+		mine, asked := ours[a.LinkIndex]
+		if !asked {
+			if l, err := j.host.LinkByIndex(a.LinkIndex); err == nil { // else it is gone by now: its networks are denied until the next look
+				mine = strings.HasPrefix(l.Attrs().Name, j.n.linkMark())
+			}
+			ours[a.LinkIndex] = mine
+		}
+		if mine {
 			continue
 		}
 		for _, n := range []netip.Prefix{first(prefixOf(a.IPNet)), first(prefixOf(a.Peer))} {

@@ -91,6 +91,10 @@ func (j *Jail) strangers() (bool, error) {
 }
 
 func (j *Jail) writeAll() error {
+	strays, err := j.strayCounters()
+	if err != nil {
+		return err
+	}
 	c := j.t.conn
 	for _, s := range j.s.sets() {
 		if err := c.AddSet(s, nil); err != nil {
@@ -114,7 +118,7 @@ func (j *Jail) writeAll() error {
 		c.FlushSet(s)
 	}
 	c.FlushSet(j.s.names)
-	err := j.put(j.s.shared(j.hostNets))
+	err = errors.Join(j.take(strays), j.put(j.s.shared(j.hostNets)))
 	now := j.o.Now()
 	for _, b := range j.boxes {
 		err = errors.Join(err, j.put(j.s.judgement(b), j.s.answers(b, now), j.s.counter(b)))
@@ -126,6 +130,29 @@ func (j *Jail) writeAll() error {
 		return err
 	}
 	return j.t.commit("write the table")
+}
+
+// strayCounters are those of sandboxes of which there is nothing else: an earlier process ended while it made them. All
+// others stay, because they have counted.
+func (j *Jail) strayCounters() (elements, error) {
+	addrs, links := map[string]bool{}, map[string]bool{}
+	for _, b := range j.boxes {
+		addrs[string(four(b.addr))] = true
+		links[string(linkKey(b.link))] = true
+	}
+	out := elements{}
+	for s, ours := range map[*nftables.Set]map[string]bool{j.s.refused: addrs, j.s.forged: links} {
+		all, err := j.t.elements(s)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range all {
+			if !ours[string(e.Key)] {
+				out.add(s, nftables.SetElement{Key: e.Key})
+			}
+		}
+	}
+	return out, nil
 }
 
 // fixed lists the sets whose elements are known exactly: not counters, not meters, and not answers, which go by themselves.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -146,4 +147,23 @@ func pollLock(ctx context.Context, f *os.File) error {
 		}
 		return err == nil, err
 	})
+}
+
+// head keeps the first bytes of what a program says; the rest is dropped.
+type head struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.b = append(h.b, p[:min(len(p), 1024-len(h.b))]...)
+	return len(p), nil
+}
+
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return string(h.b)
 }

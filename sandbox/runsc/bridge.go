@@ -2,18 +2,15 @@ package runsc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
+	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandgate/internal/fault"
@@ -21,8 +18,10 @@ import (
 	"sandgate/sandbox/agent"
 )
 
-// bridgePipe is the size of the pipes of a bridge for bulk bytes.
-const bridgePipe = 1 << 20
+const (
+	bridgePipe  = 1 << 20                // size of the pipes of a bridge for bulk bytes
+	bridgeGrace = 250 * time.Millisecond // that a bridge's program has to end once its pipes are closed
+)
 
 // Dial implements sandbox.Runtime: it starts a program inside that connects its stdin and stdout to the agent's socket.
 func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWriteCloser, error) {
@@ -42,8 +41,10 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if st.Sentry.stopped() || st.Gofer.stopped() {
 		return nil, fmt.Errorf("bridge to %s: %w", id, agent.ErrStopped)
 	}
-	if err := r.mendState(id, st.Sentry); err != nil {
-		return nil, fmt.Errorf("bridge to %s: %w", id, err)
+	if !bulk {
+		if b := r.bridges.take(id); b != nil {
+			return b, nil
+		}
 	}
 	var more []string
 	if bulk {
@@ -52,41 +53,98 @@ func (r *Runtime) Dial(ctx context.Context, id sandbox.ID, bulk bool) (io.ReadWr
 	if err := r.bridges.enter(id); err != nil {
 		return nil, err
 	}
-	b, err := r.startBridge(ctx, id, more, func() { r.bridges.leave(id) })
+	b, err := r.startBridge(ctx, st, more, func() { r.bridges.leave(id) })
 	if err != nil {
 		return nil, fmt.Errorf("bridge to %s: %w", id, err)
 	}
 	return b, nil
 }
 
-// bridge is a running exec client. Its end is seen through a pidfd by the shared watcher, so that an idle bridge costs
-// no thread of the server. It is not killed with the server: the end of its stdin ends it.
+// bridge is a program inside with pipes to it. When the server dies, the end of its stdin ends it.
 type bridge struct {
-	in, out *os.File
-	cmd     *exec.Cmd
-	stderr  *head
-	once    sync.Once
-	reaped  chan struct{}
+	in, out, said *os.File
+	end           func() // ends the program by force
+	once          sync.Once
+	ended         chan struct{}
+	err           error // how it ended, nil: well; valid once ended
 }
 
-// startBridge calls ended once, when the exec client has ended or could not be started.
-func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string, ended func()) (_ *bridge, err error) {
+// startBridge calls left once, when the program inside has ended or could not be started.
+func (r *Runtime) startBridge(ctx context.Context, st state, args []string, left func()) (_ *bridge, err error) {
+	c, err := r.controlOf(st.ID, st.Sentry)
+	if err != nil {
+		left()
+		return nil, err
+	}
+	var ours, theirs [3]*os.File
+	var l *line
 	defer func() {
-		if err != nil {
-			ended()
+		for _, f := range theirs {
+			_ = f.Close()
 		}
+		if err == nil {
+			return
+		}
+		for _, f := range ours {
+			_ = f.Close()
+		}
+		if l != nil {
+			_ = l.conn.Close()
+		}
+		left()
 	}()
-	if err := ctx.Err(); err != nil {
+	if theirs[0], ours[0], ours[1], theirs[1], err = bridgePipes(); err != nil {
 		return nil, err
 	}
-	inR, inW, err := os.Pipe()
+	if ours[2], theirs[2], err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	for _, f := range theirs {
+		if err := f.Chown(c.uid, c.gid); err != nil {
+			return nil, err
+		}
+	}
+	if l, err = c.open(ctx, st); err != nil {
+		return nil, err
+	}
+	// What root inside holds and no more: without saying so, a sentry gives what the container was made with, which of one
+	// without a name is one more. Process 1 has dropped that by then, and root inside can put a program of its own in the place
+	// of the agent's.
+	pid, err := l.start(ctx, insider{args: append([]string{agent.GuestPath, "connect"}, args...), capabilities: capabilities}, theirs)
 	if err != nil {
 		return nil, err
 	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
+	b := &bridge{in: ours[0], out: ours[1], said: ours[2], ended: make(chan struct{})}
+	b.end = func() {
+		limited, cancel := context.WithTimeout(context.Background(), bridgeGrace)
+		defer cancel()
+		if other, err := c.open(limited, st); err == nil {
+			_ = other.call(limited, methodSignal, signalArgs{CID: string(st.ID), Signo: int32(unix.SIGKILL), PID: pid}, nil, nil)
+			_ = other.conn.Close()
+		}
+		select {
+		case <-b.ended:
+		case <-limited.Done():
+		}
+		_ = l.conn.Close() // it is not waited for any longer
+	}
+	go func() { // ends with the program, with the sentry, or by force
+		b.err = b.wait(l, pid)
+		_ = l.conn.Close()
+		left()
+		close(b.ended)
+	}()
+	return b, nil
+}
+
+// bridgePipes makes both pipes of a bridge.
+func bridgePipes() (inR, inW, outR, outW *os.File, err error) {
+	if inR, inW, err = os.Pipe(); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if outR, outW, err = os.Pipe(); err != nil {
 		_, _ = inR.Close(), inW.Close()
-		return nil, err
+		return nil, nil, nil, nil, err
 	}
 	for _, f := range []*os.File{inW, outR} {
 		if c, err := f.SyscallConn(); err == nil {
@@ -94,49 +152,29 @@ func (r *Runtime) startBridge(ctx context.Context, id sandbox.ID, args []string,
 			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, bridgePipe) })
 		}
 	}
-	b := &bridge{in: inW, out: outR, stderr: &head{}, reaped: make(chan struct{})}
-	var started func()
-	b.cmd, started, err = r.connect(context.Background(), id, args...) // it outlives the call
-	if err != nil {
-		_, _ = inR.Close(), outW.Close()
-		_, _ = inW.Close(), outR.Close()
-		return nil, err
-	}
-	b.cmd.Env = append(b.cmd.Env, "GOMAXPROCS=2")
-	b.cmd.Stdin, b.cmd.Stdout, b.cmd.Stderr = inR, outW, b.stderr
-	b.cmd.WaitDelay = time.Second
-	err = b.cmd.Start()
-	started()
-	_, _ = inR.Close(), outW.Close()
-	if err != nil {
-		_, _ = inW.Close(), outR.Close()
-		return nil, err
-	}
-	gone, stop, err := r.watch.process(b.cmd.Process.Pid)
-	if err != nil {
-		_ = b.cmd.Process.Kill()
-		_ = b.cmd.Wait()
-		_, _ = inW.Close(), outR.Close()
-		return nil, err
-	}
-	go func() {
-		<-gone
-		stop()
-		_ = b.cmd.Wait() // does not block: the process has ended
-		ended()
-		close(b.reaped)
-	}()
-	return b, nil
+	return inR, inW, outR, outW, nil
 }
 
-// Read gives bytes from the agent. When the exec client itself failed, its reason stands in place of a bare io.EOF.
+// wait gives how the program inside ended, and what it said if that was not well.
+func (b *bridge) wait(l *line, pid int32) error {
+	l.patient = true // also with a sentry that is stopped: it may be continued
+	status, err := l.wait(context.Background(), pid)
+	if err != nil || status == 0 {
+		return err
+	}
+	_ = b.said.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	text, _ := io.ReadAll(io.LimitReader(b.said, 1024))
+	return fmt.Errorf("status %d: %s", status.ExitStatus(), strings.ToValidUTF8(string(text), "?"))
+}
+
+// Read gives bytes from the agent. When the program inside failed, its reason stands in place of a bare io.EOF.
 func (b *bridge) Read(p []byte) (int, error) {
 	n, err := b.out.Read(p)
 	if errors.Is(err, io.EOF) && n == 0 {
 		select {
-		case <-b.reaped:
-			if text := b.stderr.String(); text != "" && b.cmd.ProcessState != nil && !b.cmd.ProcessState.Success() {
-				return 0, fmt.Errorf("bridge ended: %s: %s: %w", b.cmd.ProcessState, text, io.EOF)
+		case <-b.ended:
+			if b.err != nil {
+				return 0, fmt.Errorf("bridge ended: %w: %w", b.err, io.EOF)
 			}
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -147,73 +185,39 @@ func (b *bridge) Read(p []byte) (int, error) {
 // Write sends bytes to the agent.
 func (b *bridge) Write(p []byte) (int, error) { return b.in.Write(p) }
 
-// Close ends the exec client and waits until it is reaped: politely by the end of its stdin, then by a signal.
+// Close waits until the program inside has ended: politely by the end of its stdin, then by a signal.
 func (b *bridge) Close() error {
 	b.once.Do(func() {
 		_ = b.in.Close()
 		_ = b.out.Close()
 		select {
-		case <-b.reaped:
-		case <-time.After(250 * time.Millisecond):
-			_ = b.cmd.Process.Kill()
-			<-b.reaped
+		case <-b.ended:
+		case <-time.After(bridgeGrace):
+			b.end()
+			<-b.ended
 		}
+		_ = b.said.Close()
 	})
 	return nil
 }
 
-// head keeps the first bytes of what a program says; the rest is dropped.
-type head struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (h *head) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.b = append(h.b, p[:min(len(p), 1024-len(h.b))]...)
-	return len(p), nil
-}
-
-func (h *head) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return string(h.b)
-}
-
-// connect prepares a bridge's inner end, with the capabilities of root inside and no others. Without saying so, runsc gives
-// what the container was made with: of one that was made without a name that is one more, which process 1 has dropped by
-// then, and root inside can put a program of its own in the place of the agent's. started must be called after Start.
-func (r *Runtime) connect(ctx context.Context, id sandbox.ID, more ...string) (cmd *exec.Cmd, started func(), err error) {
-	process, err := json.Marshal(specs.Process{
-		Args: append([]string{agent.GuestPath, "connect"}, more...), Cwd: "/",
-		Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	out, in, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	_, err = in.Write(process) // far less than a pipe holds
-	if err = errors.Join(err, in.Close()); err != nil {
-		return nil, nil, errors.Join(err, out.Close())
-	}
-	cmd = exec.CommandContext(ctx, r.o.Binary, append(r.flags(), "exec", "--process=/proc/self/fd/3", string(id))...)
-	cmd.Dir, cmd.Env = "/", bareEnv()
-	cmd.ExtraFiles = []*os.File{out}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, func() { _ = out.Close() }, nil
-}
-
 // answers starts a bridge with nothing to say, and gives nil when the agent's socket took it.
 func (r *Runtime) answers(ctx context.Context, id sandbox.ID) error {
-	cmd, started, err := r.connect(ctx, id)
+	st, err := r.load(id)
 	if err != nil {
 		return err
 	}
-	defer started()
+	b, err := r.startBridge(ctx, st, nil, func() {})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }()
 	// Its stdin is empty, so it ends at once; success means that the sandbox could start a program.
-	return cmd.Run()
+	_ = b.in.Close()
+	select {
+	case <-b.ended:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -12,9 +12,10 @@ import (
 // bridges counts the bridges into each sandbox. A state that was saved with one open cannot be restored: its pipes are the
 // host's.
 type bridges struct {
-	mu   sync.Mutex
-	open map[sandbox.ID]int
-	held map[sandbox.ID]bool
+	mu    sync.Mutex
+	open  map[sandbox.ID]int
+	held  map[sandbox.ID]bool
+	fresh map[sandbox.ID]*first // of new sandboxes, not asked for yet; they count as open
 }
 
 // enter counts a bridge that is about to be opened; refused while a save is made.
@@ -57,6 +58,7 @@ func (b *bridges) shut(ctx context.Context, id sandbox.ID, limit time.Duration) 
 		defer b.mu.Unlock()
 		delete(b.held, id)
 	}
+	b.drop(id)
 	err = poll(ctx, limit, func() (bool, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -17,30 +17,28 @@ import (
 	"sandgate/sandbox"
 )
 
-// usage reads what a leaf has taken. fs.ErrNotExist when there is no leaf.
-func (c *cgroups) usage(leaf string) (sandbox.Usage, error) {
-	var u sandbox.Usage
-	var err error
+// cpuSeconds reads how much of the processor a leaf has used; 0 where nobody counts it. fs.ErrNotExist when there is no leaf.
+func (c *cgroups) cpuSeconds(leaf string) (float64, error) {
 	if c.v2 {
-		var usec int64
-		if usec, err = keyed(c.file("cpu", leaf, "cpu.stat"), "usage_usec"); err != nil {
-			return u, err
-		}
-		u.CPUSeconds = float64(usec) / 1e6
-		if u.MemoryBytes, err = number(c.file("memory", leaf, "memory.current")); err != nil {
-			return u, err
-		}
-	} else {
-		if path := c.file("cpuacct", leaf, "cpuacct.usage"); path != "" {
-			var ns int64
-			if ns, err = number(path); err != nil {
-				return u, err
-			}
-			u.CPUSeconds = float64(ns) / 1e9
-		}
-		if u.MemoryBytes, err = number(c.file("memory", leaf, "memory.usage_in_bytes")); err != nil {
-			return u, err
-		}
+		usec, err := keyed(c.file("cpu", leaf, "cpu.stat"), "usage_usec")
+		return float64(usec) / 1e6, err
+	}
+	path := c.file("cpuacct", leaf, "cpuacct.usage")
+	if path == "" {
+		return 0, nil
+	}
+	ns, err := number(path)
+	return float64(ns) / 1e9, err
+}
+
+// usage reads what a leaf has taken, but for the processor. fs.ErrNotExist when there is no leaf.
+func (c *cgroups) usage(leaf string) (u sandbox.Usage, err error) {
+	memory := "memory.usage_in_bytes"
+	if c.v2 {
+		memory = "memory.current"
+	}
+	if u.MemoryBytes, err = number(c.file("memory", leaf, memory)); err != nil {
+		return u, err
 	}
 	u.PIDs, err = number(c.file("pids", leaf, "pids.current"))
 	return u, err

@@ -153,12 +153,21 @@ func (r *Runtime) makeRoot() error {
 }
 
 func (r *Runtime) makeDirs(spec sandbox.Spec, img image.Image) error {
+	if err := r.keepAgent(); err != nil {
+		return err
+	}
 	return r.writeBundle(spec.ID, r.ociSpec(spec, img.Rootfs))
 }
 
 func (r *Runtime) runCreate(ctx context.Context, spec sandbox.Spec, more ...string) error {
 	args := append(append(r.sandboxFlags(spec), more...), "create", "--bundle="+r.bundle(spec.ID), string(spec.ID))
-	if err := r.call(ctx, createLimit, spec.ID, args...); err != nil {
+	in, out, err := r.bridges.make(spec.ID)
+	if err != nil {
+		return err
+	}
+	err = r.callAs(ctx, ours(), createLimit, spec.ID, args, in, out)
+	_, _ = in.Close(), out.Close()
+	if err != nil {
 		return err
 	}
 	sentry, gofer, err := r.pids(spec.ID)
@@ -221,9 +230,13 @@ func (r *Runtime) guestsFirst(id sandbox.ID, st state) error {
 	return nil
 }
 
-// runStart passes the same flags as runCreate: "start" is what sets the network up, by its own flags.
+// runStart passes the same flags as runCreate: "start" is what sets the network up, by its own flags, as it finds it in the
+// namespace.
 func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...string) error {
 	id := spec.ID
+	if err := spec.Network.Wait(); err != nil {
+		return err
+	}
 	if err := r.call(ctx, startLimit, id, append(append(r.sandboxFlags(spec), more...), "start", string(id))...); err != nil {
 		return err
 	}
@@ -238,27 +251,30 @@ func (r *Runtime) runStart(ctx context.Context, spec sandbox.Spec, more ...strin
 	return writeJSON(r.stateFile(id), st, 0o600)
 }
 
-// call runs runsc to its end. The sandbox inherits the streams of "create", so they are /dev/null: a pipe would keep its
-// reader waiting, and a file would let root inside fill the host's disk through /proc/1/fd. What runsc has to say comes
-// through its log file. It is killed with the server, so that no half-made sandbox goes on growing after a crash.
+// call runs runsc to its end, or to the server's. The sandbox inherits the streams of "create" and "restore", so they are
+// /dev/null, or the pipes of its first bridge: another pipe would keep its reader waiting, and a file would let root inside
+// fill the host's disk through /proc/1/fd. What runsc has to say comes through its log file.
 func (r *Runtime) call(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, ours(), limit, id, args, nil)
+	return r.callAs(ctx, ours(), limit, id, args, nil, nil)
 }
 
 // callDetached is call for what goes on when the server dies.
 func (r *Runtime) callDetached(ctx context.Context, limit time.Duration, id sandbox.ID, args ...string) error {
-	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args, nil)
+	return r.callAs(ctx, &syscall.SysProcAttr{Setsid: true}, limit, id, args, nil, nil)
 }
 
-// callAs runs runsc. It has files as descriptors 3 and up; out gets what it says, where it is to be read.
-func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, out io.Writer, files ...*os.File) error {
+// callAs runs runsc with in, if not nil, as its input. It has files as descriptors 3 and up; out gets what it says, where it
+// is to be read.
+func (r *Runtime) callAs(ctx context.Context, as *syscall.SysProcAttr, limit time.Duration, id sandbox.ID, args []string, in *os.File, out io.Writer, files ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	log := filepath.Join(r.dir(id), "runsc.log")
 	cmd := exec.CommandContext(ctx, r.o.Binary, append([]string{"--log=" + log, "--log-format=json"}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = bareEnv()
-	cmd.Stdout, cmd.ExtraFiles = out, files
+	if cmd.Stdout, cmd.ExtraFiles = out, files; in != nil {
+		cmd.Stdin = in // a nil file in an interface is none
+	}
 	// In a group of its own, so that ^C in the server's terminal does not reach it.
 	cmd.SysProcAttr = as
 	result := make(chan error, 1)
@@ -301,6 +317,7 @@ func lastMessage(path string) string {
 // removeProcesses ends whatever runs for this sandbox and takes runsc's own state of it away. runsc delete is not asked:
 // it kills by the pids of its state, and a pid may be another's by now; ours are checked against their start times.
 func (r *Runtime) removeProcesses(ctx context.Context, id sandbox.ID) error {
+	r.bridges.drop(id)
 	var errs []error
 	st, err := r.load(id)
 	if err == nil {

@@ -118,10 +118,14 @@ func TestAnImageInUseIsKnown(t *testing.T) {
 	// Asked of our own file server only: what others run on this host may stand on anything.
 	st, err := r.load(id)
 	require.NoError(t, err)
-	argv, ok := cmdline(st.Gofer.PID)
-	require.True(t, ok)
-	require.True(t, standsOn(st.Gofer.PID, argv, img.Rootfs))
-	require.False(t, standsOn(st.Gofer.PID, argv, t.TempDir()))
+	bundles, err := bundlesInUse()
+	require.NoError(t, err)
+	conf, known := placesOf(st.Gofer.PID, bundles[st.Gofer.PID])
+	require.True(t, known)
+	require.Equal(t, img.Rootfs, conf.Root.Path)
+	require.Equal(t, r.agent, conf.agentOf())
+	_, known = placesOf(st.Gofer.PID, t.TempDir())
+	require.False(t, known, "it runs, and may stand on anything")
 	require.NoError(t, r.Remove(t.Context(), id))
 }
 

@@ -60,7 +60,7 @@ func (r *Runtime) Upper(ctx context.Context, id sandbox.ID, w io.Writer) error {
 	defer func() { _ = from.Close() }()
 	done := make(chan error, 1)
 	go func() {
-		err := r.callAs(ctx, ours(), upperLimit, id, append(r.flags(), "tar", "rootfs-upper", "--file=/proc/self/fd/3", string(id)), nil, to)
+		err := r.callAs(ctx, ours(), upperLimit, id, append(r.flags(), "tar", "rootfs-upper", "--file=/proc/self/fd/3", string(id)), nil, nil, to)
 		done <- errors.Join(err, to.Close())
 	}()
 	_, err = io.Copy(w, from)
@@ -105,7 +105,7 @@ func (r *Runtime) Processes(ctx context.Context, id sandbox.ID) ([]sandbox.Proce
 		return nil, err
 	}
 	var table bytes.Buffer
-	if err := r.callAs(ctx, ours(), psLimit, id, append(r.flags(), "ps", string(id)), &bounded{w: &table, left: psBytes}); err != nil {
+	if err := r.callAs(ctx, ours(), psLimit, id, append(r.flags(), "ps", string(id)), nil, &bounded{w: &table, left: psBytes}); err != nil {
 		return nil, fmt.Errorf("processes of %s: %w", id, err)
 	}
 	return parseProcesses(&table), nil

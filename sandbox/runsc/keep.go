@@ -28,30 +28,30 @@ func (r *Runtime) keepState(id sandbox.ID) error {
 	return os.WriteFile(r.keptState(id), b, 0o600)
 }
 
-// mendState puts the copy in the place of a state that is torn or gone. Nothing of it changes while a sandbox runs; one that
+// mendState gives that state, and puts the copy in the place of a state that is torn or gone. Nothing of it changes while a sandbox runs; one that
 // is removed meanwhile must not get it back: who removes ends the sentry first and takes the state away then.
-func (r *Runtime) mendState(id sandbox.ID, sentry proc) error {
+func (r *Runtime) mendState(id sandbox.ID, sentry proc) ([]byte, error) {
 	b, err := os.ReadFile(r.runscState(id))
 	if err == nil && json.Valid(b) {
-		return nil
+		return b, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("state of runsc: %w", err)
+		return nil, fmt.Errorf("state of runsc: %w", err)
 	}
 	b, err = os.ReadFile(r.keptState(id))
 	if err != nil {
-		return fmt.Errorf("state of runsc is torn, and there is no copy: %w", err)
+		return nil, fmt.Errorf("state of runsc is torn, and there is no copy: %w", err)
 	}
 	r.o.Log.Warn("the state that runsc keeps of a sandbox was torn; a copy takes its place", "sandbox", string(id))
 	tmp := r.runscState(id) + ".new"
 	if err := os.WriteFile(tmp, b, 0o640); err != nil {
-		return fmt.Errorf("mend the state of runsc: %w", err)
+		return nil, fmt.Errorf("mend the state of runsc: %w", err)
 	}
 	if err := os.Rename(tmp, r.runscState(id)); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+		return nil, errors.Join(err, os.Remove(tmp))
 	}
 	if !sentry.alive() {
-		return errors.Join(fmt.Errorf("the sandbox has ended"), os.Remove(r.runscState(id)))
+		return nil, errors.Join(fmt.Errorf("the sandbox has ended"), os.Remove(r.runscState(id)))
 	}
-	return nil
+	return b, nil
 }

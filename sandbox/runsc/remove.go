@@ -33,6 +33,8 @@ func (r *Runtime) Free(ctx context.Context, id sandbox.ID) error {
 		return err
 	}
 	r.stores.Delete(id)
+	r.controls.Delete(id)
+	r.readings.Delete(id)
 	err := undoAll(ctx, id, r.steps(sandbox.Spec{ID: id}, image.Image{}))
 	if err != nil {
 		err = fmt.Errorf("remove sandbox %s: %w", id, err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -64,7 +66,9 @@ func (r *Runtime) restoreSteps(spec sandbox.Spec, m manifest) []hostStep {
 		{"directories", func(context.Context) error { return r.restoreDirs(spec, m) }, r.removeDirs},
 		{"cgroup", func(context.Context) error { return r.cg.make(r.name(id), spec.Resources) }, r.removeCgroup},
 		{"runsc restore", func(ctx context.Context) error { return r.runRestore(ctx, spec, m) }, r.removeProcesses},
-		{"verify limits", func(ctx context.Context) error { return errors.Join(ctx.Err(), r.verifyStarted(id)) }, nil},
+		{"verify limits", func(ctx context.Context) error {
+			return errors.Join(ctx.Err(), r.verifyStarted(id), r.rename(ctx, spec, m))
+		}, nil},
 	}
 }
 
@@ -127,6 +131,9 @@ func (r *Runtime) runRestore(ctx context.Context, spec sandbox.Spec, m manifest)
 	if err := savedConfig(r.whole(m.Save), &saved); err != nil {
 		return err
 	}
+	if err := spec.Network.Wait(); err != nil { // it begins to run at once
+		return err
+	}
 	flags := r.sandboxFlags(spec)
 	if len(saved.Annotations) > 0 {
 		// It began on files alone, of a place that it does not need any more: else runsc wants the same annotation again.
@@ -158,4 +165,40 @@ func (r *Runtime) verifyStarted(id sandbox.ID) error {
 	}
 	st.Started = true
 	return errors.Join(r.keepState(id), writeJSON(r.stateFile(id), st, 0o600))
+}
+
+// renameLimit bounds one start of a program inside.
+const renameLimit = 10 * time.Second
+
+// rename gives a copy of a sandbox its own host name where that of the configuration is not taken over: gVisor keeps a name
+// that was given from inside, as to those that waited in a pool, and nobody in there may change it any more. The program is
+// a file of the host's, because whoever is root inside could have put another in the agent's place, and holds this right
+// alone, so that nobody inside can trace it. Without it the sandbox works, under the name of what it is a copy of.
+func (r *Runtime) rename(ctx context.Context, spec sandbox.Spec, m manifest) error {
+	if m.Sandbox == spec.ID {
+		return nil
+	}
+	var conf specs.Spec
+	if err := savedConfig(r.bundle(spec.ID), &conf); err != nil {
+		return err
+	}
+	if conf.Process == nil || conf.Process.Capabilities == nil || !slices.Contains(conf.Process.Capabilities.Bounding, namingRight) {
+		return nil
+	}
+	program, err := os.Open(r.agent)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = program.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, renameLimit)
+	defer cancel()
+	st, err := r.load(spec.ID)
+	if err != nil {
+		return err
+	}
+	err = r.run(ctx, st, insider{args: []string{"sandgate-agent", "name", conf.Hostname}, file: program, capabilities: []string{namingRight}})
+	if err != nil {
+		r.o.Log.Warn("name a copy of a sandbox", "sandbox", string(spec.ID), "cause", err.Error())
+	}
+	return nil
 }

@@ -111,7 +111,10 @@ func (r *Runtime) Saves(ctx context.Context) ([]sandbox.Save, error) {
 		if err != nil {
 			m = manifest{Save: id}
 		}
-		out = append(out, m.public())
+		s := m.public()
+		_, err = os.Stat(r.next(id))
+		s.Unfinished = err == nil
+		out = append(out, s)
 	}
 	return out, ctx.Err()
 }

@@ -22,6 +22,9 @@ var capabilities = []string{
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
+// namingRight is what setting a host name needs.
+const namingRight = "CAP_SYS_ADMIN"
+
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // oomScore makes sandboxes the first to be killed for the host's memory; the cgroup's own limit knows nobody else.
@@ -33,7 +36,7 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	host, held := spec.Hostname, capabilities
 	if host == "" {
 		// To be named, which process 1 does before it starts anything, and then drops this from its bounding set too.
-		held = append(slices.Clone(capabilities), "CAP_SYS_ADMIN")
+		held = append(slices.Clone(capabilities), namingRight)
 	}
 	if !hostnamePattern.MatchString(host) {
 		host = "sandbox"
@@ -80,9 +83,10 @@ func (r *Runtime) ociSpec(spec sandbox.Spec, rootfs string) *specs.Spec {
 	}
 }
 
-// agentArgs start process 1, which writes the resolver's address where programs inside look for it.
+// agentArgs start process 1, which takes its streams for the first bridge and writes the resolver's address where programs
+// inside look for it.
 func agentArgs(spec sandbox.Spec) []string {
-	args := []string{agent.GuestPath, "init"}
+	args := []string{agent.GuestPath, "init", "--bridged"}
 	if spec.Network.Resolver.IsValid() {
 		args = append(args, "--resolver", spec.Network.Resolver.String())
 	}

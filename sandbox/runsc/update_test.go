@@ -120,3 +120,29 @@ func TestMeminfo(t *testing.T) {
 		require.Error(t, err, "%q", text)
 	}
 }
+
+// Of one that is asleep the processor alone is read; as soon as it did anything, all is read again.
+func TestMetersOfSleepersAreKept(t *testing.T) {
+	k := reading{sandbox.Usage{CPUSeconds: 2}, time.Now()}
+	require.True(t, k.holds(2))
+	require.True(t, k.holds(2+restCPU/2))
+	require.False(t, k.holds(2+2*restCPU))
+	require.False(t, k.holds(1), "another sandbox of the same name: it was suspended meanwhile")
+	k.at = k.at.Add(-2 * restFor)
+	require.False(t, k.holds(2))
+
+	r := open(t, options(t))
+	id := start(t, r, small)
+	for _, grow := range []string{"true", "head -c 8M /dev/zero >/work/eight", "head -c 8M /dev/zero >/dev/shm/eight; sleep 100 >/dev/null 2>&1 &"} {
+		before, err := r.Usage(t.Context(), id)
+		require.NoError(t, err)
+		out, err := inside(t.Context(), r, id, grow)
+		require.NoError(t, err, out)
+		after, err := r.Usage(t.Context(), id)
+		require.NoError(t, err)
+		require.Greater(t, after.CPUSeconds, before.CPUSeconds+restCPU, "%s: the shortest command takes more than a sleeper", grow)
+		if grow != "true" {
+			require.GreaterOrEqual(t, after.MemoryBytes+after.DiskBytes, before.MemoryBytes+before.DiskBytes+7<<20, grow)
+		}
+	}
+}

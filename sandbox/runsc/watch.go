@@ -88,15 +88,6 @@ func (w *watcher) add(fd int, events uint32) (<-chan struct{}, func(), error) {
 	}, nil
 }
 
-// process watches a child of ours for its end.
-func (w *watcher) process(pid int) (<-chan struct{}, func(), error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch %d: %w", pid, err)
-	}
-	return w.add(fd, unix.EPOLLIN)
-}
-
 // exact watches one exact process; unix.ESRCH when it is gone already.
 func (w *watcher) exact(p proc) (<-chan struct{}, func(), error) {
 	fd, err := p.open()

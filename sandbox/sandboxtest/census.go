@@ -66,7 +66,7 @@ func processes(inst string) ([]string, error) {
 		line := strings.ReplaceAll(string(b), "\x00", " ")
 		// The mark has to be in an argument of runsc's: an editor that holds such a file open is nobody's leak.
 		if strings.Contains(line, "--root=") && bears(line, inst) {
-			out = append(out, "process "+e.Name()+" "+line[:min(len(line), 200)])
+			out = append(out, "process "+e.Name()+" "+line[:min(len(line), 2000)])
 		}
 	}
 	return out, nil

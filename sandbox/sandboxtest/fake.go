@@ -113,6 +113,9 @@ func (f *Fake) do(step string, spec sandbox.Spec, b *fakeBox) error {
 			b.agent = guest.New(guest.Config{Workdir: dir, Spill: dir, Env: os.Environ(), Version: "fake"})
 		}
 	case "start":
+		if err := spec.Network.Wait(); err != nil {
+			return err
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		b.started = true

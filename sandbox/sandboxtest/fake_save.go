@@ -119,6 +119,9 @@ func (f *Fake) Suspend(ctx context.Context, id sandbox.ID, journal sandbox.Journ
 func (f *Fake) Settle(_ context.Context, id sandbox.ID) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if kept := f.saves[sandbox.SaveID(id)]; kept != nil {
+		kept.save.Unfinished = false
+	}
 	if _, err := f.live(id); err == nil {
 		return true, nil
 	}
@@ -201,6 +204,15 @@ func (f *Fake) DropSave(_ context.Context, id sandbox.SaveID) error {
 		_ = kept.box.agent.Close()
 	}
 	return os.RemoveAll(filepath.Join(f.o.Dir, string(id)))
+}
+
+// Unfinish makes a save one that another was to take the place of, when the server ended.
+func (f *Fake) Unfinish(id sandbox.SaveID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if kept := f.saves[id]; kept != nil {
+		kept.save.Unfinished = true
+	}
 }
 
 // Spoil makes a save one that cannot run again.

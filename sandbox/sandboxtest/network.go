@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,15 +36,24 @@ func (f *FakeNetwork) Policy(id sandbox.ID) (sandbox.NetworkPolicy, bool) {
 	return p, ok
 }
 
-// Attach implements sandbox.Network. The namespace is empty: a fake runtime has no use for one, a real one then has none.
+// Attach implements sandbox.Network.
 func (f *FakeNetwork) Attach(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (sandbox.Attachment, error) {
+	a, err := f.Begin(ctx, id, p, journal)
+	if err == nil {
+		err = a.Wait()
+	}
+	return a, err
+}
+
+// Begin implements sandbox.Network. The namespace is empty: a fake runtime has no use for one, a real one then has none.
+func (f *FakeNetwork) Begin(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (sandbox.Attachment, error) {
 	if err := checkID(id); err != nil {
 		return sandbox.Attachment{}, err
 	}
 	if _, taken := f.Policy(id); taken {
 		return sandbox.Attachment{}, fault.New(fault.Conflict, "This sandbox has a network already.")
 	}
-	for _, step := range []string{"network rules", "network link"} {
+	do := func(step string) error {
 		err := ctx.Err()
 		if err == nil {
 			err = journal(step)
@@ -52,11 +62,17 @@ func (f *FakeNetwork) Attach(ctx context.Context, id sandbox.ID, p sandbox.Netwo
 			err = f.Step(id, step)
 		}
 		if err != nil {
-			return sandbox.Attachment{}, errors.Join(fmt.Errorf("attach %s: %s: %w", id, step, err), f.Detach(ctx, id))
+			return errors.Join(fmt.Errorf("attach %s: %s: %w", id, step, err), f.Detach(ctx, id))
 		}
 		f.set(id, p)
+		return nil
 	}
-	return sandbox.Attachment{Resolver: netip.MustParseAddr("192.0.2.53")}, nil
+	if err := do("network rules"); err != nil {
+		return sandbox.Attachment{}, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- do("network link") }()
+	return sandbox.Attachment{Resolver: netip.MustParseAddr("192.0.2.53"), Ready: sync.OnceValue(func() error { return <-done })}, nil
 }
 
 func (f *FakeNetwork) set(id sandbox.ID, p sandbox.NetworkPolicy) {
@@ -180,25 +196,34 @@ func netTwice(t *testing.T, ctx context.Context, n sandbox.Network) {
 	require.NoError(t, n.Detach(ctx, id))
 }
 
-// netRefusedSteps fails every step in turn until an attachment has no such step any more.
+// netRefusedSteps fails every step in turn until an attachment has no such step any more, at once and begun.
 func netRefusedSteps(t *testing.T, ctx context.Context, n sandbox.Network) {
-	for nth := 0; ; nth++ {
-		id, seen := sandbox.NewID(), 0
-		_, err := n.Attach(ctx, id, public(), func(string) error {
-			seen++
-			if seen > nth {
-				return errors.New("refused")
-			}
-			return nil
-		})
+	begun := func(ctx context.Context, id sandbox.ID, p sandbox.NetworkPolicy, journal sandbox.Journal) (sandbox.Attachment, error) {
+		a, err := n.Begin(ctx, id, p, journal)
 		if err == nil {
-			require.Positive(t, nth, "an attachment has steps")
-			require.NoError(t, n.Detach(ctx, id))
-			return
+			err = errors.Join(a.Wait(), a.Wait()) // who asks twice is told the same
 		}
-		found, err := n.Found(ctx)
-		require.NoError(t, err)
-		require.NotContains(t, found, id, "after step %d was refused", nth)
+		return a, err
+	}
+	for _, attach := range []func(context.Context, sandbox.ID, sandbox.NetworkPolicy, sandbox.Journal) (sandbox.Attachment, error){n.Attach, begun} {
+		for nth := int64(0); ; nth++ {
+			id := sandbox.NewID()
+			var seen atomic.Int64
+			_, err := attach(ctx, id, public(), func(string) error {
+				if seen.Add(1) > nth {
+					return errors.New("refused")
+				}
+				return nil
+			})
+			if err == nil {
+				require.Positive(t, nth, "an attachment has steps")
+				require.NoError(t, n.Detach(ctx, id))
+				break
+			}
+			found, err := n.Found(ctx)
+			require.NoError(t, err)
+			require.NotContains(t, found, id, "after step %d was refused", nth)
+		}
 	}
 }
 

@@ -16,12 +16,14 @@ const (
 
 // Bounds of the viewers' protocol.
 const (
-	credit     = 256 << 10 // bytes that a viewer may have unacknowledged
-	maxFrame   = 64 << 10  // bytes of one output frame, header included
-	headerSize = 9
-	maxJSON    = 4 << 10
-	minCols    = 2
-	minRows    = 1
+	credit   = 256 << 10 // bytes that a viewer may have unacknowledged
+	maxFrame = 64 << 10  // bytes of one output frame, header included
+	// maxSnapshot leaves room in the credit, so that live output can follow before the first acknowledgement.
+	maxSnapshot = 192 << 10
+	headerSize  = 9
+	maxJSON     = 4 << 10
+	minCols     = 2
+	minRows     = 1
 )
 
 const textSuspended = "The sandbox is suspended. It wakes by itself when you type."
@@ -68,6 +70,12 @@ type (
 		Signal string `json:"signal"`
 	}
 )
+
+// recordingMessage tells that a recording began or ended.
+type recordingMessage struct {
+	Type string `json:"type"`
+	On   bool   `json:"on"`
+}
 
 // clientMessage is every JSON message of a viewer; absent numbers stay nil.
 type clientMessage struct {

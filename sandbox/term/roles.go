@@ -64,6 +64,9 @@ func (s *session) drive(w *viewer) {
 	}
 	s.resize = nil
 	s.signals = nil
+	if w != nil {
+		s.mark("driver: " + w.Name)
+	}
 	for _, v := range s.viewers {
 		v.roleChanged()
 	}
@@ -149,6 +152,7 @@ func (s *session) inputLoop() {
 		s.inputBytes = max(0, s.inputBytes-len(next.p))
 		switch {
 		case err == nil:
+			s.tape(next.p)
 		case fault.Is(err, fault.SlowDown):
 			s.refused()
 		default:

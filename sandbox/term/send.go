@@ -60,6 +60,9 @@ func (w *viewer) hello() []byte {
 	w.cursor, w.acked = at, at
 	size, seq := s.sizeAt(at)
 	w.sizeSeq = seq
+	if s.rec != nil {
+		w.say(recordingMessage{"recording", true})
+	}
 	return encode(helloMessage{"hello", w.role(), size.Cols, size.Rows, s.ring.oldest(), s.ring.next, s.driverName()})
 }
 
@@ -74,7 +77,7 @@ func (w *viewer) resync() (frame []byte, binary bool, wait time.Duration, end *C
 		size := s.sizes[len(s.sizes)-1].size
 		return encode(sizeMessage{"size", size.Cols, size.Rows}), false, 0, nil
 	}
-	payload, next := s.track.snapshot(s.ring)
+	payload, next := s.screen.Snapshot(maxSnapshot), s.ring.next-int64(s.screen.Pending())
 	frame = append(header(make([]byte, 0, headerSize+len(payload)), frameSnapshot, next), payload...)
 	w.snapped += w.cursor - w.acked + int64(len(payload))
 	w.wants, w.starved, w.partial = false, time.Time{}, time.Time{}

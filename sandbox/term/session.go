@@ -11,6 +11,7 @@ import (
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
+	"sandgate/sandbox/screen"
 )
 
 const (
@@ -20,7 +21,8 @@ const (
 	inputPiece  = 16 << 10  // input goes to the agent in pieces, so that a signal passes between them
 	maxSignals  = 16
 	maxReattach = 2 * time.Second
-	usefulFor   = time.Second // an attachment that held so long ends the count of failures, also when nothing was printed
+	slowPiece   = 10 * time.Millisecond // ordinary output takes a tenth of it
+	usefulFor   = time.Second           // an attachment that held so long ends the count of failures, also when nothing was printed
 )
 
 // session is one terminal with its viewers. Lock order: Hub.mu, then mu.
@@ -37,15 +39,16 @@ type session struct {
 	changed *sync.Cond // for the input and control loops
 	att     agent.Attachment
 	ring    *ring
-	track   *tracker
+	screen  *screen.Screen
 	sizes   []sizeMark
 	sizeSeq int // number of the size change after the newest
 	exit    *agent.Exit
 	ended   *CloseError
 	viewers []*viewer // in the order they came
 	driver  *viewer
-	seat    *seat // of a driver whose connection broke; nil once somebody drives on purpose
-	seats   int   // how many viewers there ever were
+	rec     *recorder // nil: not recorded
+	seat    *seat     // of a driver whose connection broke; nil once somebody drives on purpose
+	seats   int       // how many viewers there ever were
 	linger  *time.Timer
 	settled bool
 	asleep  bool      // viewers were told that the sandbox is suspended
@@ -69,10 +72,13 @@ type piece struct {
 	p    []byte
 }
 
+// unused reports whether nobody looks and nothing records. Called with mu held.
+func (s *session) unused() bool { return len(s.viewers) == 0 && s.rec == nil }
+
 func newSession(h *Hub, k key) *session {
 	s := &session{
 		hub: h, key: k, ready: make(chan struct{}), moved: make(chan struct{}, 1), stirs: make(chan struct{}, 1),
-		ring: newRing(agent.DefaultRing), track: newTracker(),
+		ring: newRing(agent.DefaultRing), screen: screen.New(80, 24),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.changed = sync.NewCond(&s.mu)
@@ -108,6 +114,7 @@ func (s *session) run() {
 			before, start := s.nextOffset(), time.Now()
 			err = s.pump(att)
 			if s.ctx.Err() == nil && errors.Is(err, io.EOF) {
+				s.hub.endIdle(s)
 				return // exited: viewers read the rest from the ring, the last one ends the session
 			}
 			if since = s.nextOffset(); since > before || time.Since(start) > usefulFor {
@@ -247,24 +254,13 @@ func (s *session) pump(att agent.Attachment) error {
 
 // take puts one event into the ring and wakes everybody.
 func (s *session) take(ev agent.PTYEvent) {
+	if len(ev.Output) > 0 {
+		s.takeOutput(ev.Offset, ev.Output)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case len(ev.Output) > 0:
-		p, off := ev.Output, ev.Offset
-		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
-			s.ring.reset(off)
-			s.track.restart(off)
-		}
-		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
-			if seen >= int64(len(p)) {
-				return
-			}
-			p = p[seen:]
-		}
-		s.ring.append(p)
-		s.track.write(p)
-		s.printed = time.Now()
 	case ev.Size != nil:
 		size := clampSize(ev.Size.Cols, ev.Size.Rows)
 		if n := len(s.sizes); n > 0 && s.sizes[n-1].size == size {
@@ -274,6 +270,7 @@ func (s *session) take(ev agent.PTYEvent) {
 			s.sizes = s.sizes[:copy(s.sizes, s.sizes[maxSizes/2:])]
 		}
 		s.sizes = append(s.sizes, sizeMark{s.ring.next, size})
+		s.screen.Resize(size.Cols, size.Rows)
 		s.sizeSeq++
 	case ev.Refused:
 		s.refused()
@@ -284,6 +281,48 @@ func (s *session) take(ev agent.PTYEvent) {
 	}
 	for _, w := range s.viewers {
 		w.poke()
+	}
+	if s.rec != nil {
+		s.rec.poke()
+	}
+}
+
+// takeOutput takes output in pieces, so that a program whose output is dear to follow holds nobody else up: the lock is free between
+// them, and reading rests for thrice as long as a slow piece took.
+func (s *session) takeOutput(off int64, p []byte) {
+	for len(p) > 0 {
+		s.mu.Lock()
+		start := time.Now()
+		if off > s.ring.next { // the agent's ring went on without us: a gap, healed by a snapshot
+			s.ring.reset(off)
+			cols, rows := s.screen.Size()
+			s.screen = screen.New(cols, rows)
+			s.screen.Join()
+		}
+		if seen := s.ring.next - off; seen > 0 { // sent again after a lost bridge
+			if seen >= int64(len(p)) {
+				s.mu.Unlock()
+				return
+			}
+			off, p = off+seen, p[seen:]
+		}
+		n := min(len(p), s.screen.Piece())
+		s.ring.append(p[:n])
+		s.screen.Write(p[:n])
+		s.printed = time.Now()
+		off, p = off+int64(n), p[n:]
+		for _, w := range s.viewers {
+			w.poke()
+		}
+		took := s.printed.Sub(start)
+		s.mu.Unlock()
+		if took > slowPiece {
+			select {
+			case <-time.After(3 * took):
+			case <-s.ctx.Done():
+				return
+			}
+		}
 	}
 }
 
@@ -325,8 +364,10 @@ func (s *session) waitForDriver() {
 		s.mu.Lock()
 		d := s.driver
 		behind := d != nil && d.greeted && !d.stalled && time.Now().After(d.skipTill) && s.ring.next-d.cursor > maxLag
+		rec := s.rec
+		far := rec.far()
 		s.mu.Unlock()
-		if !behind {
+		if !behind && !far {
 			return
 		}
 		select {
@@ -335,7 +376,12 @@ func (s *session) waitForDriver() {
 			return
 		case <-time.After(s.hub.times.driverStop):
 			s.mu.Lock()
-			d.stalled = true
+			if behind {
+				d.stalled = true
+			}
+			if far {
+				rec.stalled = true
+			}
 			s.mu.Unlock()
 			return
 		}

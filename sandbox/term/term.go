@@ -163,14 +163,7 @@ func (h *Hub) join(k key, v Viewer, conn Conn, onInput func()) (*session, *viewe
 	if h.stopped {
 		return nil, nil, &CloseError{CloseStopping, "the server is stopping; come back"}
 	}
-	s := h.sessions[k]
-	if s == nil {
-		s = newSession(h, k)
-		h.sessions[k] = s
-		h.serving.Go(s.run)
-		h.serving.Go(s.inputLoop)
-		h.serving.Go(s.controlLoop)
-	}
+	s := h.sessionAt(k)
 	w := newViewer(s, v, conn, onInput)
 	if refused := s.add(w); refused != nil {
 		return nil, nil, refused
@@ -179,21 +172,44 @@ func (h *Hub) join(k key, v Viewer, conn Conn, onInput func()) (*session, *viewe
 	return s, w, nil
 }
 
-// leave takes a viewer away. The last one starts the clock that ends the attachment.
+// sessionAt gives the session of a terminal, a new one if there is none. Called with mu held.
+func (h *Hub) sessionAt(k key) *session {
+	s := h.sessions[k]
+	if s == nil {
+		s = newSession(h, k)
+		h.sessions[k] = s
+		h.serving.Go(s.run)
+		h.serving.Go(s.inputLoop)
+		h.serving.Go(s.controlLoop)
+	}
+	return s
+}
+
+// leave takes a viewer away.
 func (h *Hub) leave(s *session, w *viewer, why *CloseError) {
 	s.mu.Lock()
 	s.remove(w, why)
-	empty, exited := len(s.viewers) == 0, s.exit != nil
-	if empty && !exited && s.ended == nil {
-		if s.linger != nil {
-			s.linger.Stop()
-		}
-		s.linger = time.AfterFunc(h.times.linger, func() { h.endIdle(s) })
-	}
+	over := h.lingerLocked(s)
 	s.mu.Unlock()
-	if empty && exited {
+	if over {
 		h.endIdle(s)
 	}
+}
+
+// lingerLocked starts the clock that ends the attachment, once nobody looks and nothing records; over: there is nothing to wait
+// for. Called with the session's mu held.
+func (h *Hub) lingerLocked(s *session) (over bool) {
+	if !s.unused() || s.ended != nil {
+		return false
+	}
+	if s.exit != nil {
+		return true
+	}
+	if s.linger != nil {
+		s.linger.Stop()
+	}
+	s.linger = time.AfterFunc(h.times.linger, func() { h.endIdle(s) })
+	return false
 }
 
 // endIdle ends a session that nobody looks at.
@@ -201,7 +217,7 @@ func (h *Hub) endIdle(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.mu.Lock()
-	idle := len(s.viewers) == 0
+	idle := s.unused()
 	s.mu.Unlock()
 	if idle {
 		h.endLocked(s, &CloseError{CloseGone, "nobody looks at it"})

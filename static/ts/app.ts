@@ -1,6 +1,7 @@
 // What every page loads. Pages work without it: everything here makes them quicker or livelier.
 import "./htmx";
 import "htmx-ext-sse";
+import { startApprovals } from "./approvals";
 import { startDialogs } from "./dialog";
 import { startFiles } from "./files";
 import { startLive } from "./live";
@@ -14,3 +15,6 @@ startLive();
 startSplit();
 startFiles();
 startTerminals();
+const player = document.querySelector<HTMLElement>("[data-player]");
+if (player) void import("./player").then((p) => p.play(player));
+startApprovals();

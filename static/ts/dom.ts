@@ -69,10 +69,15 @@ export async function reason(answer: Response): Promise<string> {
 	return `The server answered ${answer.status}.`;
 }
 
+/** Where all addresses of this server begin: "/", or the path that a proxy serves it under. */
+export function root(): string {
+	return document.documentElement.dataset.root ?? "/";
+}
+
 /** Goes to the sign-in page and back here afterwards. */
 export function toSignIn(): void {
 	const here = location.pathname + location.search;
-	location.assign(`/sign-in?next=${encodeURIComponent(here)}`);
+	location.assign(`${root()}sign-in?next=${encodeURIComponent(here)}`);
 }
 
 /** Puts text on the clipboard; false when the browser does not let us. */

@@ -1,7 +1,7 @@
 // Live parts: the server sends a part again when it changed, and it is morphed in place. Nothing moves while text is being
 // selected, nor under the pointer; a lost connection is shown and heals itself.
 import { Idiomorph } from "idiomorph";
-import { all, find, toSignIn } from "./dom";
+import { all, find, root, toSignIn } from "./dom";
 
 /** Parts whose news wait, with the newest of it. */
 const held = new Map<HTMLElement, string>();
@@ -58,7 +58,7 @@ function flush(): void {
 /** After a lost connection: still signed in? Then it comes back by itself. */
 async function check(): Promise<void> {
 	try {
-		const answer = await fetch("/session", { headers: { Accept: "application/json" }, cache: "no-store" });
+		const answer = await fetch(`${root()}session`, { headers: { Accept: "application/json" }, cache: "no-store" });
 		if (answer.status === 401) toSignIn();
 	} catch {
 		// the server is away: keep trying

@@ -26,6 +26,9 @@ function typing(event: KeyboardEvent): boolean {
 const help: [string, string][] = [
 	["n", "new sandbox"],
 	["/", "find"],
+	["j k", "next, previous request (on Approvals)"],
+	["a Enter", "approve it"],
+	["d", "deny it"],
 	["Ctrl K", "go to a sandbox or page"],
 	["?", "this list"],
 	["Esc", "close"],

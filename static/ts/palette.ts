@@ -1,5 +1,5 @@
 // Ctrl-K: type a few letters and go. It reads the list page, so that it knows nothing that the page would not show.
-import { all, find } from "./dom";
+import { all, find, root } from "./dom";
 
 interface Place {
 	text: string;
@@ -13,7 +13,7 @@ async function places(): Promise<Place[]> {
 		more: a.classList.contains("nav-link") ? "page" : "workspace",
 		url: a.href,
 	}));
-	found.push({ text: "Account", more: "page", url: "/account" });
+	found.push({ text: "Account", more: "page", url: `${root()}account` });
 	const base = document.body.dataset.base;
 	if (!base) return found;
 	try {

@@ -46,6 +46,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *command, at *
 	if err := fw.json(agent.FrameInit, map[string]string{"id": c.id}); err != nil {
 		return nil //nolint:nilerr // the host is gone; it will ask again
 	}
+	if wait && !c.spec.Last {
+		defer func() { go s.standBy() }() // runs when the answer is out
+	}
 	err := c.follow(r.Context(), fw, at, wait)
 	if e, isFault := errors.AsType[*fault.Error](err); isFault {
 		_ = fw.json(agent.FrameError, agent.Failure{Code: string(e.Kind), Detail: e.Public})

@@ -212,6 +212,21 @@ func resolve(p string) (string, error) {
 	return "", syscall.ELOOP
 }
 
+// realPlace is resolve for a path whose last parts need not exist: of those above, the links are followed.
+func realPlace(p string, follow bool) (string, error) {
+	if !follow && p != "/" {
+		dir, err := realPlace(path.Dir(p), true)
+		return path.Join(dir, path.Base(p)), err
+	}
+	rest := ""
+	real, err := resolve(p)
+	for errors.Is(err, syscall.ENOENT) && p != "/" {
+		rest, p = path.Join(path.Base(p), rest), path.Dir(p)
+		real, err = resolve(p)
+	}
+	return path.Join(real, rest), err
+}
+
 // evalDir asks the kernel where a directory is: one open instead of a walk of our own.
 func evalDir(dir string) (string, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

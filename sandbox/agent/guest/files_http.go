@@ -24,6 +24,19 @@ func (s *Server) fileStat(w http.ResponseWriter, r *http.Request, p string) erro
 	return ok(w, info)
 }
 
+// filePlace tells where a path really is. nofollow leaves a last symlink as it is.
+func (s *Server) filePlace(w http.ResponseWriter, r *http.Request, p string) error {
+	real, err := realPlace(p, r.URL.Query().Get("nofollow") != "1")
+	if err != nil {
+		return fileFault(err)
+	}
+	out := agent.Place{PathB64: []byte(real)}
+	if info, err := s.stat(real); err == nil {
+		out.Type, out.Size, out.ETag = info.Type, info.Size, info.ETag
+	}
+	return ok(w, out)
+}
+
 func (s *Server) fileList(w http.ResponseWriter, r *http.Request, p string) error {
 	q := r.URL.Query()
 	limit, err1 := strconv.Atoi(q.Get("limit"))

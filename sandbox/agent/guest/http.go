@@ -28,6 +28,7 @@ func (s *Server) routes() http.Handler {
 	for pattern, h := range map[string]handler{
 		"GET /v1/hello":                s.hello,
 		"POST /v1/name":                s.name,
+		"POST /v1/warm":                s.warm,
 		"GET /v1/doings":               s.doings,
 		"POST /v1/commands":            s.commandStart,
 		"GET /v1/commands":             s.commandList,
@@ -42,6 +43,7 @@ func (s *Server) routes() http.Handler {
 		"DELETE /v1/ptys/{id}":         s.ptyClose,
 		"POST /v1/ptys/{id}/attach":    s.ptyAttach,
 		"GET /v1/files/stat":           onPath(s.fileStat),
+		"GET /v1/files/place":          onPath(s.filePlace),
 		"GET /v1/files/list":           onPath(s.fileList),
 		"GET /v1/files/raw":            onPath(s.fileRead),
 		"PUT /v1/files/raw":            s.fileWrite,

@@ -41,6 +41,8 @@ func (s *Server) name(w http.ResponseWriter, r *http.Request) error {
 	if err := dropAdmin(); err != nil {
 		return fmt.Errorf("name: %w", err)
 	}
+	s.callOff()                       // what was started before holds it still
+	defer func() { go s.standBy() }() // its first command comes soon
 	return ok(w, struct{}{})
 }
 

@@ -68,23 +68,40 @@ func executable(dir, path string) bool {
 	return err == nil && fi.Mode().IsRegular() && fi.Mode().Perm()&0o111 != 0
 }
 
-// startLine starts a command line: the program itself where the line is plain and bash is the shell, else the shell.
-func (s *Server) startLine(line string, attr *syscall.ProcAttr) (pid int, done <-chan syscall.WaitStatus, err error) {
+// program is what a command line is started as.
+type program struct {
+	path string
+	argv []string
+	env  []string
+	tree bool // executing it does not fail for what is in it, so that the starter may do it
+	line bool // it stands for bash: what fails to start is bash's to explain
+}
+
+// programOf gives the program itself where the line is plain and bash is the shell, else the shell.
+func programOf(line string, attr *syscall.ProcAttr) (p program, otherwise program) {
 	shellPath, name := shell()
+	// What begins with a dash is a command too, not an option of the shell.
+	otherwise = program{path: shellPath, argv: []string{name, "-c", "--", line}, env: attr.Env, tree: true}
 	if name == "bash" {
 		if path, argv, ok := plainProgram(line, attr.Dir, attr.Env); ok {
-			direct := *attr
-			direct.Env = append(slices.Clip(attr.Env), "SHLVL=0", "_="+path) // as bash leaves them
-			start := s.children.start
-			if native(attr.Dir, path) {
-				start = s.startTree
-			}
-			if pid, done, err = start(path, argv, &direct); err == nil {
-				return pid, done, nil
-			}
-			// No permission, no interpreter, no program format: bash says so in its words, or runs it as a script.
+			// SHLVL and _ as bash leaves them.
+			return program{path: path, argv: argv, env: append(slices.Clip(attr.Env), "SHLVL=0", "_="+path), tree: native(attr.Dir, path), line: true}, otherwise
 		}
 	}
-	// What begins with a dash is a command too, not an option of the shell.
-	return s.startTree(shellPath, []string{name, "-c", "--", line}, attr)
+	return otherwise, otherwise
+}
+
+// startProgram starts p with attr's streams.
+func (s *Server) startProgram(p, otherwise program, attr *syscall.ProcAttr) (pid int, done <-chan syscall.WaitStatus, err error) {
+	start := s.children.start
+	if p.tree {
+		start = s.startTree
+	}
+	with := *attr
+	with.Env = p.env
+	if pid, done, err = start(p.path, p.argv, &with); err == nil || !p.line {
+		return pid, done, err
+	}
+	// No permission, no interpreter, no program format: bash says so in its words, or runs it as a script.
+	return s.startTree(otherwise.path, otherwise.argv, attr)
 }

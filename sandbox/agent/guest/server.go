@@ -50,6 +50,9 @@ type Server struct {
 	ptys     map[string]*terminal
 	sessions map[*yamux.Session]struct{}
 	closed   bool
+	ready    *standby // what the next command is started with; nil: nothing stands by
+	readying bool     // one is being made
+	standbys int      // how often they were called off
 }
 
 // New makes a server; nothing runs yet but, with Config.Init, the reaping of children.
@@ -156,6 +159,7 @@ func (s *Server) Close() error {
 		_ = session.Close()
 	}
 	s.mu.Unlock()
+	s.callOff()
 	err := s.http.Close()
 	for _, j := range jobs {
 		s.killTree(j)

@@ -31,13 +31,14 @@ export class Bar {
 	private readonly said = element("span", { class: "tty-said", role: "status", "aria-live": "polite" });
 	private readonly count = element("span", { class: "tty-count", "aria-hidden": "true" });
 	private readonly acts = element("span", { class: "tty-acts" });
+	private readonly rec = element("span", { class: "tty-rec", role: "status", hidden: "" });
 	private readonly task = element("span", { class: "tty-task" });
 	private ticking = 0;
 	private flashing = 0;
 	private text = "";
 
 	constructor(people: HTMLElement, tools: HTMLElement) {
-		const news = element("span", { class: "tty-news" }, this.said, this.count, this.acts, people, this.task);
+		const news = element("span", { class: "tty-news" }, this.rec, this.said, this.count, this.acts, people, this.task);
 		this.root = element("div", { class: "tty-bar" }, news, tools);
 	}
 
@@ -58,6 +59,12 @@ export class Bar {
 		};
 		tick();
 		this.ticking = window.setInterval(tick, 500);
+	}
+
+	/** Says that what happens here is recorded. */
+	recorded(on: boolean): void {
+		this.rec.hidden = !on;
+		this.rec.textContent = on ? "This terminal is recorded" : "";
 	}
 
 	/** Shows something for a few seconds, then what was there before. */

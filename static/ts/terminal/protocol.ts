@@ -29,6 +29,7 @@ export type ServerFrame =
 	| { kind: "hello"; role: Role; cols: number; rows: number; driver: string; next: number }
 	| { kind: "people"; people: Person[] }
 	| { kind: "pong"; id: number; input: number }
+	| { kind: "recording"; on: boolean }
 	| { kind: "size"; cols: number; rows: number }
 	| { kind: "role"; role: Role; driver: string }
 	| { kind: "notice"; code: string; text: string }
@@ -76,6 +77,8 @@ export function decodeText(data: string): ServerFrame | undefined {
 				driver: text("driver"),
 				next: count("next"),
 			};
+		case "recording":
+			return { kind: "recording", on: m.get("on") === true };
 		case "people":
 			return { kind: "people", people: people(m.get("people")) };
 		case "pong":

@@ -50,7 +50,11 @@ export class Status {
 
 	message(f: Exclude<ServerFrame, { kind: "output" | "snapshot" | "pong" }>): void {
 		switch (f.kind) {
+			case "recording":
+				this.bar().recorded(f.on);
+				break;
 			case "hello":
+				this.bar().recorded(false); // else it says so
 				this.trouble = "";
 				this.host.size(f.cols, f.rows);
 				this.setRole(f.role, f.driver);
@@ -237,7 +241,7 @@ export class Status {
 				return this.host.canType ? [button("New shell", "", () => this.tell("new-terminal", {}))] : [];
 			case "sign-in": {
 				const back = encodeURIComponent(location.pathname + location.search);
-				const href = this.host.signIn ?? `/sign-in?next=${back}`;
+				const href = this.host.signIn ?? `${document.documentElement.dataset.root ?? "/"}sign-in?next=${back}`;
 				return [element("a", { class: "tty-btn", href }, "Sign in again")];
 			}
 			case "watch":

@@ -1,4 +1,4 @@
-package term
+package screen
 
 // token is what a scanner finds in terminal output.
 type token uint8
@@ -16,6 +16,16 @@ const (
 // it is not small.
 const maxSeq = 4096
 
+// single holds every byte, so that a token of one needs no memory of its own.
+var single = func() (all [256][1]byte) {
+	for i := range all {
+		all[i][0] = byte(i)
+	}
+	return all
+}()
+
+func one(b byte) []byte { return single[b][:] }
+
 type scanState uint8
 
 const (
@@ -27,8 +37,8 @@ const (
 )
 
 // scanner splits terminal output into text and control sequences across chunk borders, as the browser's parser does: on
-// characters, so that the 8-bit controls U+0080–U+009F count and lone bytes do not. It exists because what a snapshot
-// strips must be exactly what the browser would have understood. The zero value is ready.
+// characters, so that the 8-bit controls U+0080–U+009F count and lone bytes do not. It exists because a snapshot
+// must hold exactly what the browser would have understood. The zero value is ready.
 type scanner struct {
 	st   scanState
 	seq  []byte
@@ -58,7 +68,7 @@ func (s *scanner) scan(p []byte, emit emitFunc) {
 				s.eightBit(b, emit, i)
 				continue
 			}
-			s.high([]byte{0xc2}, emit, i)
+			s.high(one(0xc2), emit, i)
 		case s.st == inGround && b >= 0x20 && b != 0x7f:
 			// The common case: a run of text in one piece.
 			j := i
@@ -94,9 +104,10 @@ func (s *scanner) step(b byte, emit emitFunc, end int) {
 		return
 	case b == 0x18 || b == 0x1a: // CAN and SUB abandon whatever is open
 		s.st = inGround
+		emit(tokC0, one(b), end)
 		return
 	case b >= 0x80:
-		s.high([]byte{b}, emit, end)
+		s.high(one(b), emit, end)
 		return
 	case s.st == inOSC:
 		if b == 0x07 {
@@ -108,12 +119,12 @@ func (s *scanner) step(b byte, emit emitFunc, end int) {
 	case s.st == inString:
 		return
 	case b < 0x20 || b == 0x7f: // controls act at once, even inside a sequence
-		emit(tokC0, []byte{b}, end)
+		emit(tokC0, one(b), end)
 		return
 	}
 	switch s.st {
 	case inGround:
-		emit(tokText, []byte{b}, end)
+		emit(tokText, one(b), end)
 	case inEsc:
 		s.escape(b, emit, end)
 	case inCSI:
@@ -155,9 +166,12 @@ func (s *scanner) eightBit(b byte, emit emitFunc, end int) {
 		s.begin(inOSC, 0x1b, ']')
 	case 0x90, 0x98, 0x9e, 0x9f:
 		s.begin(inString)
-	default:
+	case 0x84, 0x85, 0x88: // the others of this kind mean nothing to the browser
 		s.begin(inEsc, 0x1b, b-0x40)
 		s.dispatch(tokEsc, emit, end)
+	default:
+		s.st = inGround
+		emit(tokC0, one(0), end)
 	}
 }
 
@@ -170,7 +184,9 @@ func (s *scanner) high(p []byte, emit emitFunc, end int) {
 		s.keep(p...)
 	case inString:
 	default:
-		s.st = inGround
+		if p[0] >= 0xc2 && p[0] < 0xf5 { // what begins no character is not even there for the browser
+			s.st = inGround
+		}
 	}
 }
 

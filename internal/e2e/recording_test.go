@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+type recordingJSON struct {
+	ID      string
+	PTY     string
+	EndedAt *string `json:"ended_at"`
+	End     string
+	Bytes   int64
+}
+
+// cast is a recording as a player reads it: what of each kind it holds, and its length in seconds.
+func (r rest) cast(id string) (parts map[string]string, length float64) {
+	r.t.Helper()
+	code, body := r.do("GET", "/v1/recordings/"+id+"/cast", nil)
+	require.Equal(r.t, 200, code, "%s", body)
+	lines := strings.Split(strings.TrimSuffix(string(body), "\n"), "\n")
+	var head struct{ Version int }
+	require.NoError(r.t, json.Unmarshal([]byte(lines[0]), &head))
+	require.Equal(r.t, 3, head.Version)
+	parts = map[string]string{}
+	for _, line := range lines[1:] {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var e [3]any
+		require.NoError(r.t, json.Unmarshal([]byte(line), &e), "%q", line)
+		length += e[0].(float64)
+		parts[e[1].(string)] += e[2].(string)
+	}
+	return parts, length
+}
+
+// The server is killed while a terminal prints and nobody looks; the next server goes on with the recording exactly there.
+func TestARecordingOutlivesACrashOfTheServer(t *testing.T) {
+	host := newInstallation(t)
+	s := host.serve()
+	password := host.person("ann@example.org", "alpha")
+	key := host.key("alpha", "sandboxes:run", "sandboxes:manage", "members:manage", "audit:read")
+	api := s.rest(key)
+	api.ok("PUT", "/v1/recording-policy", map[string]any{"mode": "always"}, nil)
+
+	var sb sandboxJSON
+	api.ok("POST", "/v1/sandboxes", map[string]any{"label": "recorded", "secrets": map[string]string{"TOKEN": "correct-horse-42"}}, &sb)
+	var list struct{ Items []recordingJSON }
+	pty := api.openPTY(sb.ID)
+	api.ok("GET", "/v1/recordings?sandbox_id="+sb.ID, nil, &list)
+	require.Len(t, list.Items, 1)
+	require.Equal(t, pty, list.Items[0].PTY)
+	id := list.Items[0].ID
+
+	const last = 60_000
+	term := api.view(sb.ID, pty, "")
+	term.typeText(fmt.Sprintf("echo $TOKEN; for i in $(seq 1 %d); do echo line-$i; [ $((i %% 500)) -gt 0 ] || sleep 0.02; done\n", last))
+	term.sees("line-3000\r\n")
+	s.stop(syscall.SIGKILL)
+
+	// What is on disk is whole but for its last line.
+	b, err := os.ReadFile(filepath.Join(host.data, "recordings", id+".cast"))
+	require.NoError(t, err)
+	require.Contains(t, string(b), "line-1000")
+	require.NotContains(t, string(b), "correct-horse-42")
+	s = host.serve()
+	api = s.rest(key)
+	var parts map[string]string
+	require.Eventually(t, func() bool {
+		parts, _ = api.cast(id)
+		return strings.Contains(parts["o"], "line-"+strconv.Itoa(last)+"\r\n")
+	}, 2*time.Minute, 200*time.Millisecond, "the recording does not go on")
+	var want strings.Builder
+	for i := 1; i <= last; i++ {
+		want.WriteString("line-" + strconv.Itoa(i) + "\r\n")
+	}
+	require.True(t, strings.Contains(parts["o"], want.String()), "every line once, in order; markers: %q", parts["m"])
+	require.NotContains(t, parts["m"], "gap")
+	require.Contains(t, parts["o"], "[secret TOKEN]\r\n")
+	require.NotContains(t, parts["o"], "correct-horse-42")
+
+	again := api.view(sb.ID, pty, "")
+	again.typeText("exit 7\n")
+	require.EqualValues(t, 1000, again.closedWith())
+	require.Eventually(t, func() bool {
+		var r recordingJSON
+		api.ok("GET", "/v1/recordings/"+id, nil, &r)
+		return r.End == "exited"
+	}, 30*time.Second, 50*time.Millisecond)
+	parts, length := api.cast(id)
+	require.Equal(t, "7", parts["x"])
+	require.Greater(t, length, 1.0)
+
+	// It outlives its sandbox, and plays in a browser.
+	api.ok("DELETE", "/v1/sandboxes/"+sb.ID, nil, nil)
+	p := newTab(t, s.url)
+	p.signIn("ann@example.org", password)
+	p.open("/w/alpha/recordings?sandbox=" + sb.ID)
+	p.click("main td a", "recorded")
+	p.until("the player", `!!document.querySelector(".ap-player")`)
+	p.open("/w/alpha/recordings/" + id + "#t=" + strconv.Itoa(int(length)+1))
+	p.untilWithin(time.Minute, "what was printed last", `(document.querySelector(".ap-term")?.textContent ?? "").includes("line-60000")`)
+	p.keepAll("recording")
+
+	api.ok("DELETE", "/v1/recordings/"+id, nil, nil)
+	code, _ := api.do("GET", "/v1/recordings/"+id+"/cast", nil)
+	require.Equal(t, 404, code)
+	require.NoFileExists(t, filepath.Join(host.data, "recordings", id+".cast"))
+}

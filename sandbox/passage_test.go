@@ -1,0 +1,73 @@
+package sandbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sandgate/internal/fault"
+	"sandgate/sandbox"
+)
+
+// A write to the records that fails in a passage leaves nobody waiting for ever, and the next reconciliation mends it.
+func TestAPassageWhoseRecordIsLostIsTakenUp(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	d.write(t, id)
+	fail := func(how ...writeFault) {
+		d.records.mu.Lock()
+		defer d.records.mu.Unlock()
+		d.records.next = how
+	}
+	fail(unanswered)
+	require.ErrorIs(t, d.Suspend(t.Context(), id), errStep)
+	require.Equal(t, sandbox.Running, d.records.status(id), "it is put back at once")
+	d.busy(t, id)
+
+	fail(unanswered, refused)
+	require.ErrorIs(t, d.Suspend(t.Context(), id), errStep)
+	require.Equal(t, sandbox.Suspending, d.records.status(id))
+	for _, call := range []func() error{
+		func() error { _, err := d.Agent(t.Context(), id); return err },
+		func() error { _, err := d.Resume(t.Context(), id); return err },
+		func() error { return d.Suspend(t.Context(), id) },
+	} {
+		require.Equal(t, fault.Starting, fault.KindOf(call()))
+	}
+	require.NoError(t, d.Reconcile(t.Context()))
+	require.Equal(t, sandbox.Running, d.records.status(id))
+	d.busy(t, id)
+	require.NoError(t, d.Suspend(t.Context(), id))
+	d.busy(t, id)
+	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	d.empty(t)
+}
+
+// A save of a running sandbox that an earlier server did not finish is settled, once.
+func TestAnUnfinishedSaveIsSettled(t *testing.T) {
+	d := newDen(t)
+	id := d.make(t)
+	require.NoError(t, d.Save(t.Context(), id))
+	d.fake.Unfinish(sandbox.SaveID(id))
+	d.reopen(t)
+	require.Eventually(t, func() bool {
+		saves, err := d.fake.Saves(t.Context())
+		require.NoError(t, err)
+		return len(saves) == 1 && !saves[0].Unfinished
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, sandbox.Running, d.records.status(id))
+	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	d.empty(t)
+}
+
+// Whatever ended a sandbox, people are told in words.
+func TestEveryReasonHasWords(t *testing.T) {
+	for _, reason := range []string{
+		sandbox.ReasonOutOfMemory, sandbox.ReasonTooManyProcesses, sandbox.ReasonDiskFull, sandbox.ReasonCrash, sandbox.ReasonKilled,
+		sandbox.ReasonStartFailed, sandbox.ReasonHostRestarted, sandbox.ReasonSaveLost, sandbox.ReasonIdle, sandbox.ReasonExpired,
+	} {
+		require.NotContains(t, fault.Public(sandbox.Died(reason)), "unknown", reason)
+	}
+	require.Contains(t, fault.Public(sandbox.Died("nonsense")), "unknown")
+}
