@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +23,7 @@ func (p *tab) stty(want func() string) {
 	require.Eventually(p.t, func() bool {
 		p.line("clear; stty size")
 		return p.shows(`^\d+ \d+$`) == want()
-	}, 20*time.Second, 300*time.Millisecond, "the size of the terminal is not the driver's")
+	}, time.Minute, 300*time.Millisecond, "the size of the terminal is not the driver's")
 }
 
 // Two people and a key at one terminal: who is there is seen, one types, and the keyboard is asked for, handed over and taken.
@@ -122,5 +121,4 @@ func TestSeveralAtOneTerminalInTheBrowser(t *testing.T) {
 	require.Contains(t, eval[string](bob, "location.search"), "next=")
 	ann.role("driver")
 	ann.until("nobody else in the list of terminals but the key", `document.querySelector(".tab .who")?.textContent === "e2e"`)
-	require.True(t, strings.Contains(ann.all(), "own-2"))
 }
