@@ -9,13 +9,17 @@ import (
 )
 
 const (
-	bulkBytes = 8 << 20
+	// One turn of bulk output is less than the product's ring, so that every byte of it comes: of what outruns the ring a snapshot
+	// takes the place, and less would be carried than by the reference.
+	bulkBytes = 3 << 20
 	bulk      = "/work/bulk"
-	makeBulk  = "head -c 6291456 /dev/urandom | base64 -w 75 | head -c 8388608 >" + bulk
+	makeBulk  = "head -c 3000000 /dev/urandom | base64 -w 75 | head -c 3145728 >" + bulk
+	bulkEnd   = "E.N.D\r\n" // base64 has no full stops
+	sayEnd    = "; echo E.''N.D\n"
 
 	termLimit   = 4 * time.Minute // after which a connection is given up, so that nothing hangs
 	turnsLeast  = 3               // of each, however long they take
-	turnsMost   = 9
+	turnsMost   = 15
 	bulkTime    = 12 * time.Second // after which no other turn begins
 	echoTime    = 10 * time.Second
 	echoLeast   = 10 // lines of each, however long they take
@@ -111,7 +115,7 @@ func turns(turn func() error) error {
 // bulk prints a file and gives how fast it came, in MB/s.
 func (t *terminal) bulk() (float64, error) {
 	begin := time.Now()
-	n, err := t.do("cat "+bulk+"; echo EN''D\n", "END\r\n")
+	n, err := t.do("cat "+bulk+sayEnd, bulkEnd)
 	took := time.Since(begin)
 	if err != nil {
 		return 0, err
@@ -278,7 +282,7 @@ func (b *bench) termIdle() (err error) {
 		if err := open(i); err != nil {
 			return err
 		}
-		_, err := all[i].do(fmt.Sprintf("yes terminal | head -c %d; echo EN''D\n", fullBytes), "END\r\n")
+		_, err := all[i].do(fmt.Sprintf("yes terminal | head -c %d", fullBytes)+sayEnd, bulkEnd)
 		return err
 	})
 	if err != nil {
