@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -24,20 +25,17 @@ var closedStatuses = []struct {
 	status approval.Status
 	text   string
 }{
-	{approval.Approved, "Approved"}, {approval.Used, "Used"}, {approval.Denied, "Denied"}, {approval.Expired, "Expired"},
-	{approval.Cancelled, "Taken back"}, {approval.Void, "Void"},
+	{approval.Approved, "Approved"},
+	{approval.Used, "Used"},
+	{approval.Denied, "Denied"},
+	{approval.Expired, "Expired"},
+	{approval.Cancelled, "Taken back"},
+	{approval.Void, "Void"},
 }
 
 // approvals is the queue, with the request that the address names beside it, or the oldest one.
 func (s *Server) approvals(v *visit) error {
-	status := approval.Status(v.QueryParam("status"))
-	known := status == ""
-	for _, c := range closedStatuses {
-		known = known || c.status == status
-	}
-	if !known {
-		status = ""
-	}
+	status := statusOf(v)
 	p := views.Approvals{Shell: v.shell("Approvals", "approvals"), MayWatch: v.actor.May(auth.ApprovalsDecide), Tabs: v.approvalTabs(status)}
 	list, more, err := v.requests(status, v.QueryParam("before"))
 	if err != nil {
@@ -48,7 +46,10 @@ func (s *Server) approvals(v *visit) error {
 		open = list[0].ID
 	}
 	p.Queue = v.queue(list, more, status, open)
-	p.Events = v.approvalsBase() + "/events"
+	live := url.Values{}
+	if status != "" {
+		live.Set("status", string(status))
+	}
 	if open != "" {
 		one, err := s.o.Service.Approval(v.ctx(), v.actor, open)
 		if err != nil {
@@ -57,12 +58,23 @@ func (s *Server) approvals(v *visit) error {
 		if p.Request, err = v.request(one); err != nil {
 			return err
 		}
-		p.Events += "?show=" + one.ID
+		live.Set("show", one.ID)
 	}
+	p.Events = v.approvalsBase() + "/events?" + live.Encode()
 	if p.Queue.Waiting > 0 {
 		p.Title = fmt.Sprintf("(%d) Approvals", p.Queue.Waiting)
 	}
 	return v.render(http.StatusOK, p.Page())
+}
+
+// statusOf is which requests the address asks for; "": those that wait.
+func statusOf(v *visit) approval.Status {
+	for _, c := range closedStatuses {
+		if string(c.status) == v.QueryParam("status") {
+			return c.status
+		}
+	}
+	return ""
 }
 
 func (v *visit) approvalsBase() string { return v.base() + "/approvals" }
@@ -148,17 +160,17 @@ func nameOr(names map[string]string, id string) string {
 
 // approvalEvents streams the queue and, where one is open, what changes of it.
 func (s *Server) approvalEvents(v *visit) error {
-	show := v.QueryParam("show")
+	show, status := v.QueryParam("show"), statusOf(v)
 	return v.stream(func(out *events) error {
-		list, more, err := v.requests("", "")
+		list, more, err := v.requests(status, "")
 		if err != nil {
 			return err
 		}
-		if err := out.fragment("queue", v.queue(list, more, "", show).List()); err != nil {
+		if err := out.fragment("queue", v.queue(list, more, status, show).List()); err != nil {
 			return err
 		}
 		if show == "" {
-			if len(list) > 0 { // the page says that nothing waits
+			if len(list) > 0 && status == "" { // the page says that nothing waits
 				return out.value("first", list[0].ID)
 			}
 			return nil
@@ -194,6 +206,9 @@ func chosen(v *visit, digest string) [][2]string {
 }
 
 func (s *Server) approvalApprove(v *visit) error {
+	if _, err := s.o.Service.Approval(v.ctx(), v.actor, v.Param("approval")); err != nil {
+		return err // a foreign one must not be told from an unknown one by a bad form
+	}
 	digest := v.FormValue("digest")
 	if digest == "" {
 		return fault.Field("digest", "must be that of the request that you looked at")

@@ -34,8 +34,10 @@ func (v *visit) effect(e *workspace.Effect) *views.ApprovalEffect {
 		reach = plural(len(e.Denied), "address", "addresses")
 	}
 	out.Facts = []views.Fact{
-		{Name: "Exit", Value: exit}, {Name: "Files", Value: fmt.Sprintf("+%d  ~%d  −%d", e.Added, e.Changed, e.Deleted)},
-		{Name: "Left running", Value: left}, {Name: "Tried to reach", Value: reach},
+		{Name: "Exit", Value: exit},
+		{Name: "Files", Value: fmt.Sprintf("+%d  ~%d  −%d", e.Added, e.Changed, e.Deleted)},
+		{Name: "Left running", Value: left},
+		{Name: "Tried to reach", Value: reach},
 	}
 	for i, f := range e.Files {
 		if i == maxFilesShown {

@@ -175,17 +175,23 @@ func (p *tab) untilWithin(limit time.Duration, what, condition string) {
 }
 
 // mark finds the first visible element that matches css and whose text has the words, once the page is loaded, and gives a
-// selector for it alone.
+// selector for it alone. A live part that is morphed meanwhile loses what is not in its news: it is marked again then.
 func (p *tab) mark(css, words string) string {
 	p.t.Helper()
 	p.until(css+" with "+strconv.Quote(words), fmt.Sprintf(`(() => {
 		if (document.readyState !== "complete") return false;
+		if (!window.e2eMark) {
+			for (const event of ["live-changed", "htmx:afterSettle"]) document.addEventListener(event, () => window.e2eMark());
+		}
+		window.e2eMark = () => {
 		for (const old of document.querySelectorAll("[data-e2e]")) old.removeAttribute("data-e2e");
 		for (const e of document.querySelectorAll(%q)) {
 			const text = [e.innerText, e.value, e.getAttribute("aria-label"), e.title].filter(Boolean).join("\n");
 			if (e.getClientRects().length && text.includes(%q)) { e.setAttribute("data-e2e", ""); return true; }
 		}
 		return false;
+		};
+		return window.e2eMark();
 	})()`, css, words))
 	return "[data-e2e]"
 }

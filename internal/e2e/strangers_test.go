@@ -93,6 +93,7 @@ func (s *server) resident(email, workspace string) *resident {
 	s.t.Helper()
 	password := s.person(email, workspace)
 	r := &resident{visitor: s.visitor(email, password), rest: s.rest(s.key(workspace, "sandboxes:run", "sandboxes:manage", "audit:read"))}
+	s.run("workspace", "grant", "--workspace", workspace, "--email", email, "--role", "admin", "--permission", "sandboxes:run", "--permission", "approvals:decide")
 	id := r.create("of " + workspace)
 	var cmd struct{ ID string }
 	r.ok("POST", "/v1/sandboxes/"+id+"/commands", map[string]any{"command": "sleep 1000", "background": true}, &cmd)
@@ -114,8 +115,22 @@ func (s *server) resident(email, workspace string) *resident {
 	var tapes struct{ Items []recordingJSON }
 	r.ok("GET", "/v1/recordings?sandbox_id="+id, nil, &tapes)
 	r.has["recording"] = tapes.Items[0].ID
+	r.has["approval"], r.has["name"] = r.asked(), "stdin"
 	r.has["event"] = fmt.Sprint(r.audit("sandbox_id=" + id).Items[0].Seq)
 	return r
+}
+
+// asked makes a request that waits, for a command with input, and gives its id.
+func (r rest) asked() string {
+	r.t.Helper()
+	var sb sandboxJSON
+	r.ok("POST", "/v1/sandboxes", map[string]any{"label": "asks", "approval": map[string]string{"command": "ask"}}, &sb)
+	var waits struct {
+		ApprovalID string `json:"approval_id"`
+	}
+	r.with("Prefer", "respond-async").ok("POST", "/v1/sandboxes/"+sb.ID+"/commands", map[string]any{"command": "cat", "stdin": "x"}, &waits)
+	require.Regexp(r.t, `^ap[a-z0-9]{20}$`, waits.ApprovalID)
+	return waits.ApprovalID
 }
 
 var requestID = regexp.MustCompile(`(?i)request [a-z0-9-]{6,}|"request_id": ?"[^"]*"`)
@@ -129,7 +144,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	unknown := belongings{
 		"slug": "nowhere", "id": "sb" + strings.Repeat("0", 20), "pty": "pty" + strings.Repeat("0", 20), "cmd": "cmd" + strings.Repeat("0", 20),
 		"user": "us" + strings.Repeat("0", 20), "invitation": "iv" + strings.Repeat("0", 20), "key": "ky" + strings.Repeat("0", 20), "image": "base",
-		"snapshot": "snap" + strings.Repeat("0", 20), "event": "999999999", "recording": "rec" + strings.Repeat("0", 20),
+		"snapshot": "snap" + strings.Repeat("0", 20), "event": "999999999", "approval": "ap" + strings.Repeat("0", 20), "name": "stdin", "recording": "rec" + strings.Repeat("0", 20),
 	}
 
 	t.Run("pages", func(t *testing.T) {
@@ -141,7 +156,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 			names := regexp.MustCompile(`:(\w+)`).FindAllStringSubmatch(route.Path, -1)
 			for _, n := range names {
 				name := n[1]
-				if name == "image" || name == "pty" {
+				if name == "image" || name == "name" || name == "pty" {
 					continue // closing a terminal that one's own sandbox does not have is as good as done
 				}
 				// Bob's own everything, but this one thing (and what hangs on it) is Ann's.

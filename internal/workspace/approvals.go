@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
 	"sandgate/sandbox"
+	"sandgate/sandbox/effect"
 	"sandgate/sandbox/idle"
 )
 
@@ -81,7 +84,35 @@ func (s *Service) Approval(ctx context.Context, a auth.Actor, id string) (Approv
 	if err == nil && v.Tryable {
 		v.Effect, err = s.effectOf(ctx, rec)
 	}
+	if err == nil && rec.Kind == approval.Write {
+		v.Diff, err = s.diffOf(ctx, rec, &v.Request)
+	}
 	return v, err
+}
+
+// maxDiffed bounds the texts that are compared, in bytes.
+const maxDiffed = 256 << 10
+
+// diffOf compares what would be written with what it replaces, where both are texts and are kept still.
+func (s *Service) diffOf(ctx context.Context, rec approval.Record, r *approval.Request) (string, error) {
+	var texts [2]string
+	for i, name := range []string{approval.BlobOld, approval.BlobContent} {
+		b := r.Blob(name)
+		if b == nil || b.Size > maxDiffed {
+			return "", nil
+		}
+		data, err := s.content(ctx, rec.ID, *b)
+		if fault.Is(err, fault.NotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if texts[i] = string(data); !utf8.ValidString(texts[i]) || strings.ContainsRune(texts[i], 0) {
+			return "", nil
+		}
+	}
+	return s.mask(ctx, rec.SandboxID).hide(effect.Unified(texts[0], texts[1])), nil
 }
 
 // ApprovalContent gives a content of a request by its blob's name, with secrets masked where masked says so: what is shown,

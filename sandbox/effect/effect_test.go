@@ -96,7 +96,9 @@ func TestWhatALayerDoesToAnImage(t *testing.T) {
 		{"whiteouts are links of each other", nil, []string{"etc/issue!", "etc/profile~etc/issue"}, []string{"deleted file /etc/issue", "deleted file /etc/profile"}},
 		{"a directory that is gone", nil, []string{"usr/", "usr/doc!"}, []string{"deleted directory /usr/doc with 2"}},
 		{
-			"what sorts between a directory and what is in it", []string{"w/", "w/d/", "w/d/x=1", "w/d-e/", "w/d-e/y=1"}, []string{"w/"},
+			"what sorts between a directory and what is in it",
+			[]string{"w/", "w/d/", "w/d/x=1", "w/d-e/", "w/d-e/y=1"},
+			[]string{"w/"},
 			[]string{"deleted directory /w/d with 1", "deleted directory /w/d-e with 1"},
 		},
 		{"a directory in place of another", nil, []string{"usr/man/!", "usr/man/new=n"}, []string{"added file /usr/man/new", "deleted file /usr/man/old"}},

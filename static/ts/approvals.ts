@@ -11,13 +11,20 @@ function waiting(): number {
 
 /** Says how many wait: in the title, in the navigation, and to who asked to be told. */
 function tell(): void {
+	if (!find("[data-waiting]")) return; // a list of decided ones tells nothing about what waits
 	const now = waiting();
 	document.title = now > 0 ? `(${now}) ${plainTitle}` : plainTitle;
 	for (const c of all("[data-waiting-count]")) {
 		c.hidden = now === 0;
 		if (c.firstChild) c.firstChild.textContent = String(now);
 	}
-	if (known >= 0 && now > known && document.hidden && "Notification" in window && Notification.permission === "granted") {
+	if (
+		known >= 0 &&
+		now > known &&
+		document.hidden &&
+		"Notification" in window &&
+		Notification.permission === "granted"
+	) {
 		new Notification("Sandgate", { body: `${now} waiting for a decision`, tag: "sandgate-approvals" });
 	}
 	known = now;
@@ -42,7 +49,8 @@ function keys(event: KeyboardEvent): void {
 	if (t instanceof HTMLElement && t.closest("input, textarea, select")) return;
 	if (event.key === "j") step(1);
 	else if (event.key === "k") step(-1);
-	else if (event.key === "a") find<HTMLButtonElement>("[data-key=a]")?.focus(); // Enter is the confirmation
+	else if (event.key === "a")
+		find<HTMLButtonElement>("[data-key=a]")?.focus(); // Enter is the confirmation
 	else if (event.key === "d") {
 		const link = find<HTMLAnchorElement>("a[data-key=d]");
 		if (link) void openDialog(link.href);
