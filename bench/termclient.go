@@ -171,8 +171,11 @@ func (s *server) shell(ctx context.Context, id string) (t *terminal, pty string,
 	if t, err = s.view(ctx, id, pty); err != nil {
 		return nil, "", err
 	}
-	_, err = t.do(setPrompt, prompt)
-	return t, pty, err
+	if _, err = t.do(setPrompt, prompt); err != nil {
+		t.close()
+		return nil, "", err
+	}
+	return t, pty, nil
 }
 
 // terminadoDialect is JSON: arrays whose first element says what they are.
@@ -197,11 +200,14 @@ func (terminadoDialect) output(_ websocket.MessageType, p []byte) (text, answer 
 }
 
 // shell connects, which opens a terminal, and waits for the prompt.
-func (r *terminado) shell(ctx context.Context) (*terminal, error) {
-	t, err := dial(ctx, r.url, terminadoDialect{}, nil)
+func (t *terminado) shell(ctx context.Context) (*terminal, error) {
+	client, err := dial(ctx, t.url, terminadoDialect{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	_, err = t.do(setPrompt, prompt)
-	return t, err
+	if _, err := client.do(setPrompt, prompt); err != nil {
+		client.close()
+		return nil, err
+	}
+	return client, nil
 }
