@@ -41,7 +41,12 @@ export type Handle = {
 };
 
 /** The element that mount was given. What it carries is for browser tests: the screen, with its scrollback or without. */
-export type TerminalElement = HTMLElement & { terminalText?: () => string; terminalScreen?: () => string[] };
+export type TerminalElement = HTMLElement & {
+	terminalText?: () => string;
+	terminalScreen?: () => string[];
+	/** "ROWS COLS", as stty says it. */
+	terminalSize?: () => string;
+};
 
 /**
  * Puts a terminal into el and connects it. el gets data-state (connecting, connected, reconnecting, exited, closed) and
@@ -60,7 +65,7 @@ export function mount(el: TerminalElement, options: Options): Handle {
 	};
 }
 
-const leaveHint = "Ctrl+Shift+L leaves the terminal";
+const leaveHint = "Ctrl+Shift+L: leave";
 
 class View {
 	private readonly term: Terminal;
@@ -83,6 +88,7 @@ class View {
 	private size = ""; // the terminal's, or the one last asked for
 	private fitTimer = 0;
 	private titleTimer = 0;
+	private showing = 0;
 	private lastDown: KeyboardEvent | undefined;
 
 	constructor(
@@ -150,9 +156,14 @@ class View {
 		);
 		this.bar = new Bar(this.status.people.root, tools);
 		this.find = new Find(search, () => this.focus());
-		this.screen = element("div", { class: "tty-screen", role: "group", "aria-label": `${o.name}. ${leaveHint}.` });
+		this.screen = element("div", {
+			class: "tty-screen",
+			role: "group",
+			"aria-label": `${o.name}. Ctrl+Shift+L leaves the terminal.`,
+		});
 		el.replaceChildren(this.find.root, this.screen, this.bar.root);
 		el.terminalText = () => this.text();
+		el.terminalSize = () => `${this.term.rows} ${this.term.cols}`;
 		el.terminalScreen = () => this.lines(this.term.buffer.active.baseY, this.term.rows);
 		this.term.open(this.screen);
 		this.term.textarea?.setAttribute("aria-label", o.name);
@@ -184,12 +195,14 @@ class View {
 		this.stop.abort();
 		window.clearTimeout(this.fitTimer);
 		window.clearTimeout(this.titleTimer);
+		cancelAnimationFrame(this.showing);
 		this.bar.stop();
 		this.link.close();
 		this.gl?.dispose();
 		this.term.dispose();
 		delete this.el.terminalText;
 		delete this.el.terminalScreen;
+		delete this.el.terminalSize;
 		this.el.replaceChildren();
 	}
 
@@ -225,6 +238,7 @@ class View {
 			this.clipboard.take(data);
 			return true;
 		});
+		this.term.onCursorMove(() => this.showCursor());
 		this.term.attachCustomKeyEventHandler((e) => this.key(e));
 		// Every way of pasting ends here, before xterm sees it.
 		this.screen.addEventListener(
@@ -236,13 +250,30 @@ class View {
 			},
 			{ capture: true, signal },
 		);
-		const seen = new ResizeObserver(() => this.fit());
+		const seen = new ResizeObserver(() => {
+			this.fit();
+			this.showCursor();
+		});
 		seen.observe(this.screen);
 		signal.addEventListener("abort", () => seen.disconnect());
 		document.addEventListener("visibilitychange", () => this.fit(), { signal });
 		void document.fonts.ready.then(() => this.fit());
 		onThemeChange(() => (this.term.options.theme = theme(this.el)), signal);
 		onLookChange(() => this.showLook(), signal);
+	}
+
+	/** Where the terminal is larger than its place, the line with the cursor is kept in sight. */
+	private showCursor(): void {
+		if (this.showing !== 0) return;
+		this.showing = requestAnimationFrame(() => {
+			this.showing = 0;
+			const place = this.screen;
+			if (place.scrollHeight <= place.clientHeight + 2) return;
+			const line = place.scrollHeight / this.term.rows;
+			const at = this.term.buffer.active.cursorY * line;
+			if (at < place.scrollTop || at + 2 * line > place.scrollTop + place.clientHeight)
+				place.scrollTop = at + 2 * line - place.clientHeight;
+		});
 	}
 
 	/** Draws by WebGL while seen: browsers grant only a few contexts, so a hidden terminal gives its own back. */
@@ -278,8 +309,7 @@ class View {
 		}
 		const chord = e.ctrlKey && e.shiftKey && !e.altKey && !e.metaKey;
 		if (!chord) {
-			if (e.type === "keydown" && this.term.options.disableStdin === true) this.refusedKey(e);
-			return true;
+			return !(e.type === "keydown" && this.term.options.disableStdin === true && this.refusedKey(e));
 		}
 		const act: Record<string, () => void> = {
 			f: () => this.find.open(),
@@ -297,15 +327,17 @@ class View {
 		return false;
 	}
 
-	/** A key while this page does not type. One's own other window gives way at once; everybody else is asked. */
-	private refusedKey(e: KeyboardEvent): void {
-		if (e.ctrlKey || e.metaKey || (e.key.length !== 1 && e.key !== "Enter")) return;
+	/** A key while this page does not type. One's own other window gives way at once; everybody else is asked. True: done with. */
+	private refusedKey(e: KeyboardEvent): boolean {
+		if (e.ctrlKey || e.metaKey || (e.key.length !== 1 && e.key !== "Enter")) return false;
 		if (!this.status.drivesElsewhere || this.status.state !== "connected") {
 			this.status.whyNot();
-			return;
+			return false;
 		}
+		e.preventDefault();
 		this.status.takeOver();
 		this.link.input(new TextEncoder().encode(e.key === "Enter" ? "\r" : e.key));
+		return true;
 	}
 
 	private type(bytes: Uint8Array): void {

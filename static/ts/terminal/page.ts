@@ -38,17 +38,8 @@ export class Bar {
 	private text = "";
 
 	constructor(people: HTMLElement, tools: HTMLElement) {
-		this.root = element(
-			"div",
-			{ class: "tty-bar" },
-			this.rec,
-			this.said,
-			this.count,
-			this.acts,
-			people,
-			this.task,
-			tools,
-		);
+		const news = element("span", { class: "tty-news" }, this.rec, this.said, this.count, this.acts, people, this.task);
+		this.root = element("div", { class: "tty-bar" }, news, tools);
 	}
 
 	/** Shows a state. A changed text is read out once; the seconds of until are only seen. */
