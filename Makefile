@@ -17,7 +17,7 @@ SCHEMATHESIS_VERSION := 4.32.5
 # The programs are static: the agent runs inside whatever image it is mounted into.
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
-GO_TEST := go test -p 2 -count=1 -timeout 15m
+GO_TEST := go test -p 2 -count=1 -timeout 40m
 GO_SOURCES := $$(git ls-files '*.go' ':!*_templ.go')
 
 ## Using it

@@ -34,6 +34,9 @@ type bench struct {
 	many, burstSize int // how many sandboxes the rows of 500 and of 100 make
 }
 
+// termAgainst are the rows whose reference is terminado.
+var termAgainst = []string{"term_bulk", "term_echo_p50", "term_echo_p99"}
+
 // measurements in the order of the table; one may give several rows.
 var measurements = []struct {
 	rows []string
@@ -51,6 +54,9 @@ var measurements = []struct {
 	{[]string{"audit_cost"}, (*bench).auditCost},
 	{[]string{"net_download"}, (*bench).download},
 	{[]string{"policy_change_500"}, (*bench).policyChange},
+	{termAgainst, (*bench).terminals},
+	{[]string{"term_viewers20", "term_reattach"}, (*bench).termViewers},
+	{[]string{"term_memory", "term_idle_cpu_200"}, (*bench).termIdle},
 	{[]string{"list500_ms", "idle_cpu_500"}, (*bench).manyIdle},
 }
 
@@ -59,12 +65,19 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: the internet:", serveInternet())
 		os.Exit(1)
 	}
+	o := parseOptions()
+	if o.wants(termAgainst) && os.Getenv(inside) == "" {
+		if err := installTerminado(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: terminado:", err)
+			os.Exit(1)
+		}
+	}
 	if err := enterNamespace(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: a network namespace:", err)
 		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx)
+	err := run(ctx, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -72,18 +85,32 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) (err error) {
-	out := flag.String("out", "", "file to write the rows to, as JSON; rows that are not measured now are kept")
-	only := flag.String("only", "", "comma-separated names of rows; all by default")
-	many := flag.Int("many", 500, "how many sandboxes the rows of 500 make; with another number, for trying out, the file is left alone")
-	burst := flag.Int("burst", burst, "likewise how many that of 100 makes")
-	flag.Parse()
-	var names []string
-	if *only != "" {
-		names = strings.Split(*only, ",")
-	}
+// options are what the command line says.
+type options struct {
+	out         string
+	only        []string
+	many, burst int
+}
 
-	b := &bench{ctx: ctx, rows: map[string]row{}, many: *many, burstSize: *burst}
+func parseOptions() (o options) {
+	flag.StringVar(&o.out, "out", "", "file to write the rows to, as JSON; rows that are not measured now are kept")
+	only := flag.String("only", "", "comma-separated names of rows; all by default")
+	flag.IntVar(&o.many, "many", 500, "how many sandboxes the rows of 500 make; with another number, for trying out, the file is left alone")
+	flag.IntVar(&o.burst, "burst", burst, "likewise how many that of 100 makes")
+	flag.Parse()
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
+	return o
+}
+
+// wants says whether one of the rows is to be measured.
+func (o options) wants(rows []string) bool {
+	return o.only == nil || slices.ContainsFunc(rows, func(row string) bool { return slices.Contains(o.only, row) })
+}
+
+func run(ctx context.Context, o options) (err error) {
+	b := &bench{ctx: ctx, rows: map[string]row{}, many: o.many, burstSize: o.burst}
 	w, err := newWorld(ctx)
 	if err != nil {
 		return err
@@ -99,7 +126,7 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, b.bare.close()) }()
 
 	for _, m := range measurements {
-		if names != nil && !slices.ContainsFunc(m.rows, func(row string) bool { return slices.Contains(names, row) }) {
+		if !o.wants(m.rows) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "measuring", strings.Join(m.rows, ", "))
@@ -108,10 +135,10 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	b.print()
-	if *out == "" || flagGiven("many") || flagGiven("burst") {
+	if o.out == "" || flagGiven("many") || flagGiven("burst") {
 		return nil
 	}
-	return b.write(*out)
+	return b.write(o.out)
 }
 
 func flagGiven(name string) (given bool) {
@@ -121,7 +148,7 @@ func flagGiven(name string) (given bool) {
 
 func (b *bench) print() {
 	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "name\tours\tbare runsc\tunit\tratio\t")
+	_, _ = fmt.Fprintln(w, "name\tours\treference\tunit\tratio\t")
 	for _, m := range measurements {
 		for _, name := range m.rows {
 			r, measured := b.rows[name]

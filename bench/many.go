@@ -79,7 +79,7 @@ func (b *bench) manyOurs(server *group) (cores float64, err error) {
 	if err := b.atRest(ids); err != nil {
 		return 0, err
 	}
-	return b.watch(server, boxes)
+	return b.watch(manyRest, manyWatch, server, boxes)
 }
 
 func (b *bench) manyBare() (cores float64, err error) {
@@ -103,12 +103,12 @@ func (b *bench) manyBare() (cores float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return b.watch(b.bare.group)
+	return b.watch(manyRest, manyWatch, b.bare.group)
 }
 
-// watch gives the cores that groups use while nobody calls anything.
-func (b *bench) watch(groups ...*group) (cores float64, err error) {
-	if err := b.pause(manyRest); err != nil {
+// watch gives the cores that groups use while nobody calls anything, after a rest.
+func (b *bench) watch(rest, during time.Duration, groups ...*group) (cores float64, err error) {
+	if err := b.pause(rest); err != nil {
 		return 0, err
 	}
 	before, err := cpuOf(groups)
@@ -116,7 +116,7 @@ func (b *bench) watch(groups ...*group) (cores float64, err error) {
 		return 0, err
 	}
 	begin := time.Now()
-	if err := b.pause(manyWatch); err != nil {
+	if err := b.pause(during); err != nil {
 		return 0, err
 	}
 	after, err := cpuOf(groups)

@@ -86,7 +86,7 @@ var outside = map[string][]string{
 	"github.com/labstack/echo/":        {"handlers", "handlers/api"},
 	"github.com/modelcontextprotocol/": {"handlers/mcp", "cmd/sandgate"},
 	"github.com/gorilla/":              {"auth/session"},
-	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate"},
+	"github.com/coder/websocket":       {"internal/wsconn", "cmd/sandgate", "bench"},
 	"nhooyr.io/websocket":              {}, // deprecated on every symbol: coder/websocket is the same under its maintained name
 	"github.com/creack/pty":            {"sandbox/agent/guest"},
 	"github.com/miekg/dns":             {"sandbox/netjail/resolver"},

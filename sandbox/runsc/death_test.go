@@ -142,11 +142,11 @@ func TestInside(t *testing.T) {
 		"touch /work/a && chown 1000 /work/a && stat -c %u /work/a": "1000",
 		"ip -o link | grep -vc ' lo: '":                             "0",
 		"python -c 'import socket as s; l = s.create_server((\"127.0.0.1\", 0)); s.create_connection(l.getsockname()); print(7)'": "7",
-		"pip config list; ls -A /.sandgate":                                               "agent",
-		"echo x > /.sandgate/agent || echo read-only":                                     "read-only",
-		"cat /proc/1/comm":                                                                "agent",
-		"grep -c . /etc/machine-id":                                                       "0",
-		"dpkg --audit && apt-get check >/dev/null && echo well":                           "well",
+		"pip config list; ls -A /.sandgate":                     "agent",
+		"echo x > /.sandgate/agent || echo read-only":           "read-only",
+		"cat /proc/1/comm":                                      "agent",
+		"grep -c . /etc/machine-id":                             "0",
+		"dpkg --audit && apt-get check >/dev/null && echo well": "well",
 		"df --output=size -m / /tmp /run /dev/shm | tail -n +2 | tr -dc '0-9\\n' | xargs": "256 128 32 128",
 	} {
 		out, _ := inside(t.Context(), r, id, command)
