@@ -77,7 +77,8 @@ func (p *tab) role(name string) {
 // rows is the screen of the terminal in front, a line each, read from xterm's buffer: without what was scrolled away.
 func (p *tab) rows() []string {
 	p.t.Helper()
-	return eval[[]string](p, `(`+front+`)?.terminalScreen?.() ?? []`)
+	// A cell that was never written and one with a space look the same.
+	return eval[[]string](p, `((`+front+`)?.terminalScreen?.() ?? []).map(line => line.trimEnd())`)
 }
 
 // all is the screen with all that was scrolled away.

@@ -445,10 +445,13 @@ class View {
 		this.el.dispatchEvent(new CustomEvent(`sandgate:${name}`, { bubbles: true, detail }));
 	}
 
-	/** Lines of the buffer as they stand there. */
+	/** Lines of the buffer as one sees them: behind its width it may keep what was there when it was wider. */
 	private lines(from: number, count: number): string[] {
 		const buffer = this.term.buffer.active;
-		return Array.from({ length: count }, (_, i) => buffer.getLine(from + i)?.translateToString(true) ?? "");
+		return Array.from(
+			{ length: count },
+			(_, i) => buffer.getLine(from + i)?.translateToString(true, 0, this.term.cols) ?? "",
+		);
 	}
 
 	private text(): string {
