@@ -74,6 +74,12 @@ func (p *tab) role(name string) {
 	p.untilWithin(time.Minute, "a terminal as "+name, fmt.Sprintf(`(%s)?.dataset.role === %q`, front, name))
 }
 
+// rows is the screen of the terminal in front, a line each, read from xterm's buffer: without what was scrolled away.
+func (p *tab) rows() []string {
+	p.t.Helper()
+	return eval[[]string](p, `(`+front+`)?.terminalScreen?.() ?? []`)
+}
+
 // all is the screen with all that was scrolled away.
 func (p *tab) all() string {
 	p.t.Helper()
@@ -111,6 +117,28 @@ func (p *tab) ctrl(letter string) {
 	p.t.Helper()
 	p.intoTerminal()
 	p.press(letter, chromedp.ModifierCtrl)
+}
+
+// quiet waits until the screen has stayed the same for a while, and gives it.
+func (p *tab) quiet() []string {
+	p.t.Helper()
+	tick := time.NewTicker(150 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.Now().Add(time.Minute)
+	last, same := p.rows(), 0
+	for time.Now().Before(deadline) {
+		<-tick.C
+		now := p.rows()
+		if strings.Join(now, "\n") == strings.Join(last, "\n") {
+			if same++; same == 3 {
+				return now
+			}
+			continue
+		}
+		last, same = now, 0
+	}
+	require.Fail(p.t, "the screen never comes to rest", "%s", strings.Join(last, "\n"))
+	return nil
 }
 
 // again loads the page anew and waits for its terminal to be in a state.

@@ -148,7 +148,10 @@ class View {
 				retry: () => this.link.retry(),
 				focus: () => this.focus(),
 				typing: (may) => (this.term.options.disableStdin = !may),
-				driving: () => this.fit(),
+				driving: () => {
+					this.size = ""; // what was asked for before may not have been heard
+					this.fit();
+				},
 				size: (cols, rows) => this.resized(cols, rows),
 			},
 			() => this.bar,
