@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,10 +21,16 @@ func (p *tab) grid() string {
 // stty asks the shell in front for the size of its terminal until it is want.
 func (p *tab) stty(want func() string) {
 	p.t.Helper()
-	require.Eventually(p.t, func() bool {
-		p.line("clear; stty size")
-		return p.shows(`^\d+ \d+$`) == want()
-	}, time.Minute, 300*time.Millisecond, "the size of the terminal is not the driver's")
+	last := ""
+	for n, deadline := 0, time.Now().Add(time.Minute); time.Now().Before(deadline); n++ {
+		p.line(fmt.Sprintf("clear; echo $(stty size) at %d", n))
+		last = strings.TrimSuffix(p.shows(fmt.Sprintf(`^\d+ \d+ at %d$`, n)), fmt.Sprintf(" at %d", n))
+		if last == want() {
+			return
+		}
+	}
+	require.Fail(p.t, "the size of the terminal is not the driver's", "it is %s, the page says %s, wanted %s\n%s\n%s",
+		last, p.grid(), want(), eval[string](p, bar), p.all())
 }
 
 // Two people and a key at one terminal: who is there is seen, one types, and the keyboard is asked for, handed over and taken.
