@@ -179,6 +179,7 @@ func TestPoliciesAreSetByForms(t *testing.T) {
 	w = ask(h, "POST", "/w/research/policy", url.Values{"command": {"perhaps"}})
 	require.Equal(t, 422, w.Code)
 
+	require.Contains(t, ask(h, "GET", page+"/"+sbRunning, nil).Body.String(), " data-asks", "to look is not to ask: no terminal opens by itself")
 	key := "/w/research/keys/k1/policy"
 	require.Contains(t, ask(h, "GET", key, nil).Body.String(), "What is asked of this key")
 	require.Equal(t, 303, ask(h, "POST", key, url.Values{"command": {"ask"}}).Code)

@@ -7,6 +7,7 @@ import (
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
+	"sandgate/internal/workspace"
 	"sandgate/views"
 	"sandgate/views/ui"
 )
@@ -166,6 +167,21 @@ func (s *Server) keyPolicySet(v *visit) error {
 	p := policyOf(v)
 	_, err := s.o.Service.SetKeyPolicy(v.ctx(), v.actor, v.Param("key"), p)
 	return v.policyDone(err, v.keyPolicyForm(p), v.base()+"/people?done=policy")
+}
+
+// asksForTerminals reports whether somebody would be asked before a terminal of a sandbox is typed in: then a page opens none
+// by itself, because to look is not to ask.
+func (v *visit) asksForTerminals(b workspace.Sandbox) bool {
+	all, err := v.s.o.Service.Policy(v.ctx(), v.actor)
+	if err != nil {
+		v.s.log.Warn("read the policy for the page", "request_id", v.requestID(), "cause", err)
+	}
+	for _, p := range []approval.Policy{all, b.Approval} {
+		if p.Of(approval.Terminal) != approval.Allow || p.Of(approval.Command) != approval.Allow {
+			return true
+		}
+	}
+	return false
 }
 
 // policyWords say in a few words what a sandbox asks for; nil where it asks for nothing.

@@ -33,6 +33,7 @@ func (s *Server) sandboxPage(v *visit) error {
 		Shell: v.shell(sandboxName(b), "sandboxes"), Head: v.head(b), URL: at, CanRun: v.actor.May(auth.SandboxesRun), CanKill: v.canKill(b),
 		Running: b.Status == sandbox.Running, Side: v.side(b), Warning: v.warning(b), Network: v.network(b), Snippet: snippet(v.publicURL(), "", string(b.ID)),
 	}
+	p.Asks = v.asksForTerminals(b)
 	if p.Files, err = v.folder(b, v.Request().URL.Query()); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ type Sandbox struct {
 	Preview       *Preview
 	Terminals     []TerminalTab
 	CanRun        bool
+	Asks          bool // a terminal would be asked about: none is opened by itself
 	CanKill       bool
 	Running       bool
 	Side          SandboxSide

@@ -15,6 +15,7 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/internal/fault"
 	"sandgate/internal/workspace"
+	"sandgate/sandbox"
 )
 
 // Approvals reads and decides requests, and sets what is asked for.
@@ -280,7 +281,7 @@ func (s *server) listApprovals(c echo.Context) error {
 		return fault.Field("status", "must be one of pending, approved, denied, expired, cancelled, used, void")
 	case f.Cursor != "" && !approvalPattern.MatchString(f.Cursor):
 		return fault.Field("cursor", "must be one that an earlier answer gave")
-	case len(f.SandboxID) > 32:
+	case f.SandboxID != "" && !sandbox.ID(f.SandboxID).Valid():
 		return fault.Field("sandbox_id", "is no id of a sandbox")
 	}
 	list, more, err := s.svc.Approvals(c.Request().Context(), actor(c), f)

@@ -2,8 +2,14 @@ package e2e
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +37,15 @@ func (r rest) later(method, path string, body any) <-chan answer {
 func TestApprovalsInTheBrowser(t *testing.T) {
 	testenv.Browser(t)
 	host := newInstallation(t)
-	s := host.serve()
+	told := make(chan string, 100)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		told <- string(body)
+	}))
+	defer receiver.Close()
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("sixteen bytes or more"), 0o600))
+	s := host.serve("--webhook-url", receiver.URL, "--webhook-allow", "127.0.0.0/8", "--webhook-secret-file", secret)
 	host.person("ann@example.org", "research")
 	password := host.colleague("bob@example.org", "research", "approver")
 	agent := s.rest(host.key("research", "sandboxes:run"))
@@ -47,6 +61,14 @@ func TestApprovalsInTheBrowser(t *testing.T) {
 curl -sS -m 5 http://203.0.113.9/; (setsid sleep 300 &) ; echo done`
 	ran := agent.later("POST", "/v1/sandboxes/"+sb.ID+"/commands", map[string]any{"command": command, "timeout": 60})
 	p.until("the request, by itself", `document.querySelector("[data-request] .cmd")?.textContent.includes("rm -rf /usr/share/doc")`)
+	require.Eventually(t, func() bool {
+		select {
+		case body := <-told:
+			return strings.Contains(body, `"approval.requested"`) && strings.Contains(body, sb.ID) && !strings.Contains(body, "share/doc")
+		default:
+			return false
+		}
+	}, 30*time.Second, 10*time.Millisecond, "the operator's address is told, and not what it is")
 	require.True(t, eval[bool](p, `[...document.querySelectorAll(".cmd .p-bad")].some(e => e.textContent == "rm")`), "what deserves a second look is marked")
 	p.until("how many wait, in the title", `document.title.startsWith("(1)")`)
 	p.keepAll("approvals-command")

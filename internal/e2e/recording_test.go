@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -66,12 +67,16 @@ func TestARecordingOutlivesACrashOfTheServer(t *testing.T) {
 	term := api.view(sb.ID, pty, "")
 	term.typeText(fmt.Sprintf("echo $TOKEN; for i in $(seq 1 %d); do echo line-$i; [ $((i %% 500)) -gt 0 ] || sleep 0.02; done\n", last))
 	term.sees("line-3000\r\n")
+	file := filepath.Join(host.data, "recordings", id+".cast")
+	require.Eventually(t, func() bool { // within a second or so it is on disk
+		b, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(b, []byte("line-1000"))
+	}, time.Minute, 10*time.Millisecond)
 	s.stop(syscall.SIGKILL)
 
 	// What is on disk is whole but for its last line.
-	b, err := os.ReadFile(filepath.Join(host.data, "recordings", id+".cast"))
+	b, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Contains(t, string(b), "line-1000")
 	require.NotContains(t, string(b), "correct-horse-42")
 	s = host.serve()
 	api = s.rest(key)

@@ -97,7 +97,7 @@ func (v *viewer) typeText(s string) {
 // until waits for a state of the viewer.
 func (v *viewer) until(what string, cond func() bool) {
 	v.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		v.mu.Lock()
 		ok, out, closed := cond(), string(v.out), v.closed

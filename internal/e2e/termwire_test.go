@@ -151,8 +151,11 @@ func TestInterruptIsFeltDuringAFlood(t *testing.T) {
 func TestADriverWhoStallsStopsNobody(t *testing.T) {
 	_, api, id := terminalsOn(t)
 	pty := api.openPTY(id)
-	stalled := api.dialTerm(id, pty, "") // drives, reads nothing, acknowledges nothing
+	stalled := api.dialTerm(id, pty, "") // drives, reads no output, acknowledges nothing
 	defer func() { _ = stalled.CloseNow() }()
+	_, hello, err := stalled.Read(t.Context()) // by now it has the seat, whoever comes next
+	require.NoError(t, err)
+	require.Contains(t, string(hello), `"role":"driver"`)
 	watcher := api.view(id, pty, "")
 	require.NoError(t, stalled.Write(t.Context(), websocket.MessageBinary, []byte("\x00seq 1 1000000 | tail -c 6000000; echo rea''ched; touch /work/done\n")))
 	watcher.until("the end of it", func() bool { return bytes.Contains(watcher.out[max(0, len(watcher.out)-300<<10):], []byte("reached")) })

@@ -10,6 +10,7 @@ import (
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
+	"sandgate/internal/webhook"
 	"sandgate/sandbox"
 	"sandgate/sandbox/idle"
 )
@@ -213,6 +214,11 @@ func (s *Service) request(ctx context.Context, a auth.Actor, what approval.Actio
 	}
 	s.desk.hold(rec, hold)
 	s.approvalChanged(a, rec, "approval.request", what.Name)
+	// Who and what kind, never what: the receiver may not be one who may see it.
+	s.o.Hook.Send(webhook.Event{Type: "approval.requested", Until: rec.ExpiresAt, Data: map[string]string{
+		"id": rec.ID, "workspace": a.Workspace.Name, "sandbox_id": rec.SandboxID, "action": what.Name, "requester": a.Name,
+		"digest": rec.Digest, "expires_at": rec.ExpiresAt.UTC().Format(time.RFC3339),
+	}})
 	return rec, nil
 }
 

@@ -360,6 +360,9 @@ func good(resp *http.Response) (*http.Response, error) {
 	}
 	var f Failure
 	if err := readJSON(resp, maxFailure, &f); err != nil {
+		if resp.StatusCode == http.StatusNotFound { // no refusal of ours: it does not know the call
+			return nil, fault.Wrap(err, fault.Conflict, "The sandbox was started by an older version of Sandgate and cannot do this. Make a new one for it.")
+		}
 		return nil, fmt.Errorf("agent refusal %d: %w", resp.StatusCode, err)
 	}
 	return nil, f.fault()

@@ -58,7 +58,7 @@ func (b *bridges) shut(ctx context.Context, id sandbox.ID, limit time.Duration) 
 		defer b.mu.Unlock()
 		delete(b.held, id)
 	}
-	b.drop(id)
+	b.retire(id)
 	err = poll(ctx, limit, func() (bool, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -23,24 +23,35 @@ func (b *first) Read(p []byte) (int, error) { return b.out.Read(p) }
 // Write sends bytes to the agent.
 func (b *first) Write(p []byte) (int, error) { return b.in.Write(p) }
 
-// letGo is how long the agent has to close its side, after it saw the end of its input.
-const letGo = 250 * time.Millisecond
+// How long the agent has to close its side, after it saw the end of its input: while somebody waits, and in all.
+const (
+	letGo     = 250 * time.Millisecond
+	letGoMost = 10 * time.Second
+)
 
-// Close ends the bridge and waits a little until the agent has closed its side, for a state in which it has not should not
-// be saved.
+// Close ends the bridge and waits a little until the agent has closed its side. Until it has the bridge counts as open,
+// because a state in which it has not cannot be restored.
 func (b *first) Close() error {
+	closed := make(chan struct{})
 	b.once.Do(func() {
 		_ = b.in.Close()
-		if b.out.SetReadDeadline(time.Now().Add(letGo)) == nil {
-			_, _ = io.Copy(io.Discard, b.out)
+		go func() {
+			defer close(closed)
+			if b.out.SetReadDeadline(time.Now().Add(letGoMost)) == nil {
+				_, _ = io.Copy(io.Discard, b.out)
+			}
+			_ = b.out.Close()
+			b.ended()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(letGo):
 		}
-		_ = b.out.Close()
-		b.ended()
 	})
 	return nil
 }
 
-// drop gives up one that nobody uses: the sandbox need not have noticed.
+// drop gives up one that nobody uses, of a sandbox that goes: it need not have noticed.
 func (b *first) drop() {
 	b.once.Do(func() { _, _ = b.in.Close(), b.out.Close(); b.ended() })
 }
@@ -84,6 +95,17 @@ func (b *bridges) drop(id sandbox.ID) {
 	b.mu.Unlock()
 	if f != nil {
 		f.drop()
+	}
+}
+
+// retire ends the bridge that a sandbox was made with, if nobody has had it; it counts as open until the sandbox has noticed.
+func (b *bridges) retire(id sandbox.ID) {
+	b.mu.Lock()
+	f := b.fresh[id]
+	delete(b.fresh, id)
+	b.mu.Unlock()
+	if f != nil {
+		_ = f.Close()
 	}
 }
 

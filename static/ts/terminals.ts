@@ -287,5 +287,5 @@ export function startTerminals(): void {
 	}
 	// Who comes to this page comes to type, unless they are somewhere else on it already.
 	if (all(".tab[data-pty]").length > 0) showAny(document.activeElement === document.body);
-	else if (canRun() && page.hasAttribute("data-running")) void open();
+	else if (canRun() && page.hasAttribute("data-running") && !page.hasAttribute("data-asks")) void open();
 }
