@@ -23,6 +23,7 @@ type viewer struct {
 	out      []byte // output and snapshots, in order
 	next     int64  // offset after the last byte of output
 	snapshot []byte
+	role     string // as it was told last
 	closed   error
 	changed  chan struct{}
 }
@@ -64,6 +65,11 @@ func (v *viewer) read(ctx context.Context) {
 				v.next = offset + int64(len(p)-9)
 			}
 			ack = v.next
+		case kind == websocket.MessageText:
+			var m struct{ Role string }
+			if json.Unmarshal(p, &m) == nil && m.Role != "" {
+				v.role = m.Role
+			}
 		}
 		v.mu.Unlock()
 		select {
@@ -87,6 +93,13 @@ func (v *viewer) send(kind websocket.MessageType, p []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	require.NoError(v.t, v.conn.Write(ctx, kind, p))
+}
+
+// drives waits for the seat: one who left may be in it for another moment, and nobody else's keys count.
+func (v *viewer) drives() *viewer {
+	v.t.Helper()
+	v.until("the seat", func() bool { return v.role == "driver" })
+	return v
 }
 
 func (v *viewer) typeText(s string) {

@@ -53,7 +53,7 @@ func TestFiftyBrokenConnectionsLoseNoByte(t *testing.T) {
 	first.sees("READY\n")
 	next := first.offset()
 	require.NoError(t, first.conn.CloseNow())
-	api.view(id, pty, "?since="+strconv.FormatInt(next, 10)).typeText(fmt.Sprintf("seq 1 %d; echo EN''D\n", lines))
+	api.view(id, pty, "?since="+strconv.FormatInt(next, 10)).drives().typeText(fmt.Sprintf("seq 1 %d; echo EN''D\n", lines))
 
 	rnd := rand.New(rand.NewPCG(11, 12))
 	var all []byte

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"sync"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -117,27 +118,41 @@ func (s *Service) WriteFile(ctx context.Context, a auth.Actor, id string, path [
 	}
 	f.body, f.write = body, o
 	return fileChange(ctx, s, a, id, f, func(ctx context.Context, c *agent.Client) (agent.FileInfo, string, error) {
-		seen := &measured{r: f.reader(), sum: sha256.New()}
+		seen := newMeasured(f.reader())
 		info, err := c.WriteFile(ctx, f.at, seen, f.write)
+		n, digest := seen.soFar()
 		if err == nil {
-			findingsOf(ctx).facts = audit.Facts{OldDigest: info.Replaced, NewDigest: hex.EncodeToString(seen.sum.Sum(nil))}
+			findingsOf(ctx).facts = audit.Facts{OldDigest: info.Replaced, NewDigest: digest}
 		}
-		return info, fmt.Sprintf("%d bytes", seen.n), err
+		return info, fmt.Sprintf("%d bytes", n), err
 	})
 }
 
-// measured counts and digests what passes.
+// measured counts and digests what passes. It may still be read when an answer has come already: HTTP sends a body beside.
 type measured struct {
-	r   io.Reader
+	r io.Reader
+
+	mu  sync.Mutex
 	sum hash.Hash
 	n   int64
 }
 
+func newMeasured(r io.Reader) *measured { return &measured{r: r, sum: sha256.New()} }
+
 func (m *measured) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.n += int64(n)
 	m.sum.Write(p[:n])
 	return n, err
+}
+
+// soFar gives the count and the digest, in hex, of what has passed.
+func (m *measured) soFar() (n int64, digest string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.n, hex.EncodeToString(m.sum.Sum(nil))
 }
 
 // badPath gives the error of a path that cannot be one, but to who may not change files that they may not.

@@ -2,8 +2,6 @@ package workspace
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 
@@ -66,11 +64,12 @@ func (s *Service) UnpackFiles(ctx context.Context, a auth.Actor, id string, path
 	}
 	f.body, f.format, f.write.Size = body, format, size
 	return fileChange(ctx, s, a, id, f, func(ctx context.Context, c *agent.Client) (agent.Unpacked, string, error) {
-		seen := &measured{r: f.reader(), sum: sha256.New()}
+		seen := newMeasured(f.reader())
 		u, err := c.Unpack(ctx, f.at, f.format, seen, f.write.Size)
+		n, digest := seen.soFar()
 		if err == nil {
-			findingsOf(ctx).facts.NewDigest = hex.EncodeToString(seen.sum.Sum(nil))
+			findingsOf(ctx).facts.NewDigest = digest
 		}
-		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s", u.Files, u.Bytes, seen.n, f.format), err
+		return u, fmt.Sprintf("%d files, %d bytes, from %d bytes of %s", u.Files, u.Bytes, n, f.format), err
 	})
 }
