@@ -388,7 +388,7 @@ func show(c *views.ApprovalContent, before, after []byte, replaces bool, at stri
 	switch {
 	case len(after) == 0 && len(before) == 0:
 		c.Words = "Empty."
-	case isText(before) && isText(after):
+	case effect.IsText(before) && effect.IsText(after):
 		if len(before)+len(after) > 2*maxContentShown {
 			after, c.Cut = textCut(after), true
 			before = textCut(before)
@@ -415,8 +415,6 @@ func show(c *views.ApprovalContent, before, after []byte, replaces bool, at stri
 		}
 	}
 }
-
-func isText(p []byte) bool { return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0 }
 
 func textCut(p []byte) []byte {
 	if len(p) <= maxContentShown {

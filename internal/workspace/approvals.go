@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"sandgate/auth"
 	"sandgate/internal/approval"
@@ -108,9 +106,10 @@ func (s *Service) diffOf(ctx context.Context, rec approval.Record, r *approval.R
 		if err != nil {
 			return "", err
 		}
-		if texts[i] = string(data); !utf8.ValidString(texts[i]) || strings.ContainsRune(texts[i], 0) {
+		if !effect.IsText(data) {
 			return "", nil
 		}
+		texts[i] = string(data)
 	}
 	return s.mask(ctx, rec.SandboxID).hide(effect.Unified(texts[0], texts[1])), nil
 }

@@ -73,7 +73,7 @@ func (s *Service) NetworkDenied(id sandbox.ID, d sandbox.Denial) {
 	if d.Count < 1 {
 		d.Count = 1
 	}
-	d.Destination = s.mask(ctx, string(id)).hide(cutText(d.Destination, maxDeniedTo))
+	d.Destination = s.mask(ctx, string(id)).hide(cut(d.Destination, maxDeniedTo))
 	k := deniedKind{d.Protocol, d.Destination, d.Why, d.Port}
 
 	s.denials.mu.Lock()
@@ -210,11 +210,4 @@ func (s *Service) Denials(ctx context.Context, a auth.Actor, id string) ([]Denie
 	out := slices.Clone(l.shown)
 	slices.Reverse(out)
 	return out, nil
-}
-
-func cutText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return s[:n] + "…"
 }

@@ -80,7 +80,7 @@ func (t *trials) hear(id sandbox.ID, d sandbox.Denial) bool {
 	}
 	if len(*heard) < maxTried {
 		*heard = append(*heard, Denied{
-			Protocol: d.Protocol, Destination: cutText(d.Destination, maxDeniedTo), Port: d.Port, Why: d.Why, First: d.At, Last: d.At, Count: d.Count,
+			Protocol: d.Protocol, Destination: cut(d.Destination, maxDeniedTo), Port: d.Port, Why: d.Why, First: d.At, Last: d.At, Count: d.Count,
 		})
 	}
 	return true

@@ -273,7 +273,7 @@ func (c *comparison) read(name string, e *entry) error {
 		return fmt.Errorf("read the image: %w", err)
 	}
 	e.sum = hex.EncodeToString(h.Sum(nil))
-	if p := []byte(keep.String()); e.size <= maxText && isText(p) {
+	if p := []byte(keep.String()); e.size <= maxText && IsText(p) {
 		e.text, e.kept = p, true
 	}
 	return nil

@@ -141,14 +141,15 @@ func (t *Tree) content(r io.Reader, e *entry) error {
 	}
 	_, _ = h.Write(p)
 	e.sum = hex.EncodeToString(h.Sum(nil))
-	if isText(p) {
+	if IsText(p) {
 		e.text, e.kept = p, true
 		t.kept += len(p)
 	}
 	return nil
 }
 
-func isText(p []byte) bool { return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0 }
+// IsText reports whether bytes can be compared and shown by lines.
+func IsText(p []byte) bool { return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0 }
 
 // hides reports whether a tree hides what an image has at a path, by something above it.
 func (t *Tree) hides(name string) bool {
