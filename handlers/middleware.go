@@ -99,7 +99,7 @@ func (s *Server) logAccess(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		r, w := c.Request(), c.Response()
 		level, cause := slog.LevelInfo, slog.Attr{}
-		if w.Status >= http.StatusInternalServerError {
+		if w.Status >= http.StatusInternalServerError && r.Context().Err() == nil { // else nobody is there to be answered
 			level = slog.LevelError
 		}
 		if err != nil {

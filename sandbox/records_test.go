@@ -16,6 +16,8 @@ type memoryRecords struct {
 	step []string
 	full error // of every change of status
 	next []writeFault
+	// before is called ahead of every change of status, if set; one whose ctx has ended then is not made, as in a database.
+	before func(ctx context.Context, to sandbox.Status)
 
 	refuse error // of every record within a quota
 	snaps  map[sandbox.SaveID]sandbox.Snapshot
@@ -78,7 +80,16 @@ const (
 	unanswered // it is done, and an error says that it is not
 )
 
-func (m *memoryRecords) ChangeStatus(_ context.Context, id sandbox.ID, from, to sandbox.Status, reason string, _ time.Time) (bool, error) {
+func (m *memoryRecords) ChangeStatus(ctx context.Context, id sandbox.ID, from, to sandbox.Status, reason string, _ time.Time) (bool, error) {
+	m.mu.Lock()
+	before := m.before
+	m.mu.Unlock()
+	if before != nil {
+		before(ctx, to)
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.full != nil {

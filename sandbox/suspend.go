@@ -74,6 +74,14 @@ func (b *box) isDoomed() bool {
 	return b.doomed
 }
 
+// whatOf is what callers are told of a passage that failed: a kill cancels whatever step it finds, and that is no fault of ours.
+func (b *box) whatOf(err error) error {
+	if err != nil && fault.Is(err, fault.Internal) && b.isDoomed() {
+		return fault.Wrap(err, fault.NotFound, "Sandbox not found")
+	}
+	return err
+}
+
 // Suspend keeps a persistent sandbox on disk and frees the host of it. Several callers share one suspend; one that is
 // suspended already is fine. A transfer that does not end in time, or a disk without room: an error, and it runs on.
 func (m *Manager) Suspend(ctx context.Context, id ID) error {
@@ -133,7 +141,7 @@ func (m *Manager) begin(b *box, stops bool, do func(context.Context) error) (*pa
 	go func() {
 		defer m.wg.Done()
 		defer cancel()
-		b.passed(p, do(ctx))
+		b.passed(p, b.whatOf(do(ctx)))
 	}()
 	return p, nil
 }
@@ -335,7 +343,7 @@ func (m *Manager) wake(b *box, r Record) {
 	b.interruptBy(cancel)
 	go func() {
 		defer cancel()
-		b.failed = m.resume(ctx, b, r)
+		b.failed = b.whatOf(m.resume(ctx, b, r))
 		close(b.made)
 	}()
 }

@@ -130,7 +130,7 @@ func (i *installation) serve(flags ...string) *server {
 	i.t.Cleanup(func() {
 		s.stop(syscall.SIGTERM)
 		if i.t.Failed() {
-			i.t.Logf("the server's log:\n%s", tail(log.Name(), 8<<10))
+			i.t.Logf("what went wrong by the server's log:\n%s\nits end:\n%s", worst(log.Name(), 4<<10), tail(log.Name(), 4<<10))
 		}
 	})
 	deadline := time.After(30 * time.Second)
@@ -171,6 +171,21 @@ func (s *server) stop(sig syscall.Signal) {
 		_ = s.cmd.Process.Kill()
 		require.Fail(s.t, "the server does not stop", "signal %v", sig)
 	}
+}
+
+// worst gives the warnings and errors of a log, at most so many bytes of the last of them.
+func worst(path string, n int) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	var out []byte
+	for line := range bytes.Lines(b) {
+		if bytes.Contains(line, []byte(" level=ERROR ")) || bytes.Contains(line, []byte(" level=WARN ")) {
+			out = append(out, line...)
+		}
+	}
+	return string(out[max(0, len(out)-n):])
 }
 
 func tail(path string, n int64) string {

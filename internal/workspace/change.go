@@ -51,7 +51,10 @@ func (s *Service) changeAsking(ctx context.Context, a auth.Actor, what approval.
 	what.Target = hidden.hide(what.Target)
 	yes, err := s.pass(ctx, a, &what, q)
 	if err != nil {
-		if nerr := s.o.Audit.Note(ctx, event(a, what, "refused", fault.Public(err))); nerr != nil {
+		if fault.Is(err, fault.ApprovalNeeded) || ctx.Err() != nil { // nothing is refused yet; the request is on record by itself
+			return err
+		}
+		if nerr := s.o.Audit.Note(ctx, event(a, what, audit.Refused, fault.Public(err))); nerr != nil {
 			return nerr
 		}
 		return err

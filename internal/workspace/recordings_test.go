@@ -219,8 +219,8 @@ func TestWhatMustBeRecordedAndCannotBeDoesNotOpen(t *testing.T) {
 	w := newWorld(t)
 	box := w.newSandbox(t)
 	before := w.open(t, box)
+	require.NoError(t, os.RemoveAll(w.shelfDir)) // before the policy, which records what is open
 	w.policy(t, policyOf(recording.On))
-	require.NoError(t, os.RemoveAll(w.shelfDir))
 	p := w.open(t, box)
 	require.Empty(t, p.Recording, "with on it opens all the same")
 

@@ -62,11 +62,13 @@ func tapeKey(box sandbox.ID, pty string) string { return string(box) + "/" + pty
 // startTape begins to record a terminal if the workspace's policy asks for it and nothing does so yet; the caller then keeps it
 // (keepTape) or drops it. nil: nothing to do. An error means that the terminal must not be used.
 func (s *Service) startTape(ctx context.Context, a auth.Actor, r sandbox.Record, pty string, size agent.Size) (*tape, error) {
-	p, err := s.o.Store.RecordingPolicy(ctx, r.WorkspaceID)
+	asked, err := s.typingIsAsked(ctx, a, r)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.typingIsAsked(ctx, a, r)
+	s.tapes.mu.Lock() // a policy that is set meanwhile finds the recording, or is found here
+	defer s.tapes.mu.Unlock()
+	p, err := s.o.Store.RecordingPolicy(ctx, r.WorkspaceID)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +78,6 @@ func (s *Service) startTape(ctx context.Context, a auth.Actor, r sandbox.Record,
 	if p.Mode == recording.Off {
 		return nil, nil
 	}
-	s.tapes.mu.Lock()
-	defer s.tapes.mu.Unlock()
 	key := tapeKey(r.ID, pty)
 	if s.tapes.live[key] != nil {
 		return nil, nil
