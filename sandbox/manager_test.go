@@ -261,7 +261,7 @@ func TestDeathIsShownAndFreed(t *testing.T) {
 	f.mu.Lock()
 	f.alive[id] <- sandbox.Death{Reason: sandbox.ReasonOutOfMemory}
 	f.mu.Unlock()
-	require.Eventually(t, func() bool { return r.status(id) == sandbox.Failed && f.traces() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.status(id) == sandbox.Failed && f.traces() == 0 }, 60*time.Second, time.Millisecond)
 	_, err = m.Agent(t.Context(), id)
 	require.True(t, fault.Is(err, fault.SandboxDied), err)
 	require.NoError(t, m.Kill(t.Context(), id, sandbox.ReasonKilled))
@@ -280,7 +280,7 @@ func TestDeathThatCouldNotBeWrittenIsNotedLater(t *testing.T) {
 	f.mu.Lock()
 	f.alive[id] <- sandbox.Death{Reason: sandbox.ReasonOutOfMemory}
 	f.mu.Unlock()
-	require.Eventually(t, func() bool { _, err := m.Agent(t.Context(), id); return err != nil }, 5*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { _, err := m.Agent(t.Context(), id); return err != nil }, 60*time.Second, time.Millisecond,
 		"nothing is answered for a dead sandbox")
 	r.mu.Lock()
 	r.full = nil

@@ -55,7 +55,7 @@ func TestAnUnfinishedSaveIsSettled(t *testing.T) {
 		saves, err := d.fake.Saves(t.Context())
 		require.NoError(t, err)
 		return len(saves) == 1 && !saves[0].Unfinished
-	}, 10*time.Second, time.Millisecond)
+	}, 60*time.Second, time.Millisecond)
 	require.Equal(t, sandbox.Running, d.records.status(id))
 	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
 	d.empty(t)

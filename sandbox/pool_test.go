@@ -66,7 +66,7 @@ func (p *pond) filled(t *testing.T, n int) []sandbox.ID {
 	require.Eventually(t, func() bool {
 		ids = p.alive(t)
 		return len(ids) == n && p.Ready() == 1
-	}, 10*time.Second, time.Millisecond)
+	}, 60*time.Second, time.Millisecond)
 	return ids
 }
 
@@ -107,7 +107,7 @@ func TestAReadySandboxBecomesWhatWasAskedFor(t *testing.T) {
 	p.filled(t, 2) // another one takes its place
 
 	p.fake.Die(made.ID, sandbox.Death{Reason: sandbox.ReasonCrash})
-	require.Eventually(t, func() bool { return p.records.status(made.ID) == sandbox.Failed }, 10*time.Second, time.Millisecond, "it is watched over")
+	require.Eventually(t, func() bool { return p.records.status(made.ID) == sandbox.Failed }, 60*time.Second, time.Millisecond, "it is watched over")
 	require.NoError(t, p.Kill(t.Context(), made.ID, sandbox.ReasonKilled))
 }
 
@@ -154,7 +154,7 @@ func TestWhatDoesNotFitIsMadeAfresh(t *testing.T) {
 			}
 		}
 		return true
-	}, 10*time.Second, time.Millisecond, "drained")
+	}, 60*time.Second, time.Millisecond, "drained")
 }
 
 func TestADeadOneIsNotGiven(t *testing.T) {
@@ -169,7 +169,7 @@ func TestADeadOneIsNotGiven(t *testing.T) {
 	require.Eventually(t, func() bool {
 		ids := p.alive(t)
 		return p.Ready() == 1 && len(ids) == 1 && ids[0] != id
-	}, 10*time.Second, time.Millisecond)
+	}, 60*time.Second, time.Millisecond)
 }
 
 func TestOneThatTheQuotaRefusesStaysReady(t *testing.T) {

@@ -420,7 +420,7 @@ func TestCallsGoThroughASuspendAndAResumeWithoutHarm(t *testing.T) {
 			require.Equal(t, fault.Conflict, fault.KindOf(err))
 		}
 		before := calls.Load()
-		require.Eventually(t, func() bool { return calls.Load() > before+4 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return calls.Load() > before+4 }, 60*time.Second, time.Millisecond)
 	}
 	close(stop)
 	wg.Wait()
@@ -461,7 +461,7 @@ func TestRunningSandboxesAreSavedFromTimeToTime(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := d.fake.Saved(t.Context(), sandbox.SaveID(id))
 		return err == nil
-	}, 10*time.Second, 5*time.Millisecond)
+	}, 60*time.Second, 5*time.Millisecond)
 	stop()
 	<-ended
 	require.Equal(t, sandbox.Running, d.records.status(id))

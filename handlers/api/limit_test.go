@@ -88,7 +88,7 @@ func TestOpenCallsOfAKey(t *testing.T) {
 	close(end)
 	require.Equal(t, 200, <-answers)
 	require.Equal(t, 200, <-answers)
-	require.Eventually(t, func() bool { return b.do("GET", "/v1/sandboxes", "").status == 200 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.do("GET", "/v1/sandboxes", "").status == 200 }, 60*time.Second, 10*time.Millisecond)
 }
 
 // slowly sends the head of a request and then a piece of body now and then; it gives the status line, and how long it took.

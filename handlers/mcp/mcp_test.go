@@ -374,5 +374,5 @@ func TestLimitsOfAKeyHoldHereToo(t *testing.T) {
 			leave()
 		}
 		return err == nil
-	}, 10*time.Second, time.Millisecond, "a call that was answered is open no more")
+	}, 60*time.Second, time.Millisecond, "a call that was answered is open no more")
 }

@@ -128,7 +128,7 @@ func terminalInTheBrowser(p *tab) {
 		_, err := fmt.Sscan(now, &rows, &cols)
 		drawn := eval[int](p, `[...document.querySelectorAll(".xterm")].find(e => e.getClientRects().length).querySelectorAll(".xterm-rows > div").length`)
 		return err == nil && now != before && rows == drawn
-	}, 10*time.Second, 300*time.Millisecond, "the size never follows")
+	}, 60*time.Second, 300*time.Millisecond, "the size never follows")
 	p.size(1440, 900)
 	p.line("pip --version && python -c 'print(\"py\"+\"thon\")'; echo $LANG")
 	p.sees(`^python$`)

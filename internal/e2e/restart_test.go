@@ -56,7 +56,7 @@ func TestSandboxesOutliveACrashOfTheServer(t *testing.T) {
 		}
 		api.ok("GET", "/v1/sandboxes/"+id+"/commands/"+background.ID, nil, &c)
 		return c.Status == "exited"
-	}, 10*time.Second, 50*time.Millisecond)
+	}, 60*time.Second, 50*time.Millisecond)
 	var logs struct{ Stdout string }
 	api.ok("GET", "/v1/sandboxes/"+id+"/commands/"+background.ID+"/logs", nil, &logs)
 	require.Equal(t, "went on\n", logs.Stdout)

@@ -59,7 +59,7 @@ func TestRevokingAKeyEndsWhatItHasOpen(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, _ := keeper.do("GET", "/v1/sandboxes/"+id+"/files/stat?path=/work/waited", nil)
 		return code == 200
-	}, 10*time.Second, 50*time.Millisecond)
+	}, 60*time.Second, 50*time.Millisecond)
 	conn, _, err := websocket.Dial(ctx, s.url+"/v1/sandboxes/"+id+"/ptys/"+pty+"/ws", &websocket.DialOptions{
 		HTTPHeader: http.Header{"X-Api-Key": {key}}, Subprotocols: []string{"sandgate.term.v1"},
 	})

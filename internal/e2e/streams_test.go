@@ -193,7 +193,7 @@ func TestBackgroundCommandsOutliveTheServer(t *testing.T) {
 		require.Eventually(t, func() bool {
 			api.ok("GET", commands+"/"+echo.ID+"/logs?cursor="+cursor, nil, &l)
 			return l.Stdout == want
-		}, 10*time.Second, 50*time.Millisecond, "logs from %q", cursor)
+		}, 60*time.Second, 50*time.Millisecond, "logs from %q", cursor)
 		return l
 	}
 	api.ok("POST", commands+"/"+echo.ID+"/stdin", map[string]any{"data": "one\n"}, nil)
@@ -218,7 +218,7 @@ func TestBackgroundCommandsOutliveTheServer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		api.ok("GET", commands+"/"+sleeper.ID, nil, &sleeper)
 		return sleeper.Status == "exited"
-	}, 10*time.Second, 50*time.Millisecond)
+	}, 60*time.Second, 50*time.Millisecond)
 	require.Equal(t, 143, *sleeper.ExitCode)
 	require.Equal(t, "TERM", sleeper.Signal)
 }

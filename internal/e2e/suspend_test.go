@@ -167,7 +167,7 @@ func TestASandboxSleepsAndWakesWithAllThatRunsInIt(t *testing.T) {
 	again, after := api.count(id)
 	require.Equal(t, who, again, "the same process with the same memory")
 	require.GreaterOrEqual(t, after, before)
-	require.Eventually(t, func() bool { _, n := api.count(id); return n > after }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { _, n := api.count(id); return n > after }, 60*time.Second, 50*time.Millisecond)
 	require.Equal(t, "big: OK\n", api.exec(id, "sha256sum -c sum").Stdout)
 	late := api.view(id, pty, "")
 	late.until("scrollback", func() bool { return bytes.Contains(late.snapshot, []byte("tick 2\r\n")) })
@@ -205,7 +205,7 @@ func TestSuspendRefusalsAndTimeouts(t *testing.T) {
 		var logs struct{ Stdout string }
 		api.ok("GET", one+"/commands/"+cmd.ID+"/logs", nil, &logs)
 		return logs.Stdout == "begun\n"
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 60*time.Second, 20*time.Millisecond)
 	api.ok("POST", one+"/suspend", nil, nil)
 	asleep := time.Now()
 	require.Eventually(t, func() bool { return time.Since(asleep) > 8*time.Second }, 20*time.Second, 100*time.Millisecond)
@@ -214,7 +214,7 @@ func TestSuspendRefusalsAndTimeouts(t *testing.T) {
 	require.Eventually(t, func() bool {
 		api.ok("GET", one+"/commands/"+cmd.ID+"/logs", nil, &logs)
 		return logs.Stdout == "begun\ndone\n"
-	}, 10*time.Second, 50*time.Millisecond, "what it printed: %v", &logs)
+	}, 60*time.Second, 50*time.Millisecond, "what it printed: %v", &logs)
 }
 
 // A sandbox that is saved while it runs shows it nowhere: no gap in a terminal or a stream, no call that fails.
@@ -297,7 +297,7 @@ func (i *installation) losePower(id string) {
 		require.Eventually(i.t, func() bool {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			return err != nil || bytes.Contains(b, []byte(") Z "))
-		}, 10*time.Second, 10*time.Millisecond)
+		}, 60*time.Second, 10*time.Millisecond)
 	}
 	st["boot"] = "00000000-0000-4000-8000-000000000000"
 	b, err = json.Marshal(st)

@@ -144,11 +144,11 @@ func TestGuardLeavesNothing(t *testing.T) {
 	}
 	require.Equal(t, 20, workspace.WatchCount(h.Service))
 	end()
-	require.Eventually(t, func() bool { return workspace.WatchCount(h.Service) == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return workspace.WatchCount(h.Service) == 0 }, 60*time.Second, 10*time.Millisecond)
 	guarded, stop := h.Guard(context.Background(), ann, auth.SandboxesRead)
 	require.NoError(t, guarded.Err(), "and begins anew")
 	stop()
-	require.Eventually(t, func() bool { return workspace.WatchCount(h.Service) == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return workspace.WatchCount(h.Service) == 0 }, 60*time.Second, 10*time.Millisecond)
 }
 
 // When rights cannot be read for seconds, nothing stays open on their account.

@@ -183,12 +183,12 @@ func TestWhatKeepsAlive(t *testing.T) {
 				one, perr := client.PTY(ctx, p.ID)
 				return derr == nil && perr == nil && d.Terminals == 0 && one.Next > 0
 			}
-			require.Eventually(t, prompt, 10*time.Second, 20*time.Millisecond)
+			require.Eventually(t, prompt, 60*time.Second, 20*time.Millisecond)
 			require.NoError(t, att.Input([]byte("sleep 1000\n")))
-			require.Eventually(t, func() bool { d, err := client.Doings(ctx); return err == nil && d.Terminals == 1 }, 10*time.Second, 20*time.Millisecond)
+			require.Eventually(t, func() bool { d, err := client.Doings(ctx); return err == nil && d.Terminals == 1 }, 60*time.Second, 20*time.Millisecond)
 			return func() {
 				require.NoError(t, att.Signal("INT"))
-				require.Eventually(t, func() bool { d, err := client.Doings(ctx); return err == nil && d.Terminals == 0 }, 10*time.Second, 20*time.Millisecond)
+				require.Eventually(t, func() bool { d, err := client.Doings(ctx); return err == nil && d.Terminals == 0 }, 60*time.Second, 20*time.Millisecond)
 				_ = att.Close() // the terminal stays open, and that alone keeps nothing alive
 			}
 		}},
@@ -202,11 +202,11 @@ func TestWhatKeepsAlive(t *testing.T) {
 				}
 				sb, err := w.Sandbox(ctx, w.ann, id)
 				return err == nil && len(sb.Idle.Because) > 0 && sb.Idle.Because[0] == c.why && sb.Idle.At.IsZero()
-			}, 10*time.Second, 20*time.Millisecond)
+			}, 60*time.Second, 20*time.Millisecond)
 			w.sit(350 * time.Second)
 			require.True(t, w.alive(t, id), "ended in use")
 			end()
-			require.Eventually(t, func() bool { return len(w.manager.Uses(sandbox.ID(id)).Now) == 0 }, 10*time.Second, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return len(w.manager.Uses(sandbox.ID(id)).Now) == 0 }, 60*time.Second, 5*time.Millisecond)
 			w.sit(90 * time.Second)
 			if c.why != idle.Terminal { // when that began to be idle is known to a sweep
 				require.True(t, w.alive(t, id), "its time begins with the end of the use")
@@ -321,7 +321,7 @@ func TestTakenUpInUse(t *testing.T) {
 	running, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { w.SweepIdle(running, idle.SystemClock()) })
-	require.Eventually(t, func() bool { return len(w.manager.Uses(sandbox.ID(id)).Now) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(w.manager.Uses(sandbox.ID(id)).Now) == 1 }, 60*time.Second, 10*time.Millisecond)
 	cancel()
 	wg.Wait()
 	w.sit(300 * time.Second)

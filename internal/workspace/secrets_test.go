@@ -112,7 +112,7 @@ func TestSecretsReachProcessesAndNothingElse(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := w.store.Secrets(ctx, sb.ID)
 		return fault.Is(err, fault.NotFound)
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 60*time.Second, 10*time.Millisecond)
 }
 
 // No byte of a secret is in a file of the data directory.

@@ -45,7 +45,7 @@ func TestNobodyWaitsForCommandsOfAServerThatHasEnded(t *testing.T) {
 		buf := make([]byte, 4<<20)
 		return bytes.Contains(buf[:runtime.Stack(buf, true)], []byte("(*Service).await"))
 	}
-	require.Eventually(t, waiting, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, waiting, 60*time.Second, 5*time.Millisecond)
 	w.manager.Close()
-	require.Eventually(t, func() bool { return !waiting() }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !waiting() }, 60*time.Second, 5*time.Millisecond)
 }

@@ -48,7 +48,7 @@ func hold(t *testing.T, c *agent.Client, open *atomic.Int32) (release func()) {
 	t.Helper()
 	release, err := c.Hold(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return open.Load() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return open.Load() == 0 }, 60*time.Second, time.Millisecond)
 	return release
 }
 

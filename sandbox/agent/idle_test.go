@@ -40,13 +40,13 @@ func TestIdleBridgeCloses(t *testing.T) {
 	gone := func() bool { return open.Load() == 0 }
 	_, err := client.Hello(context.Background())
 	require.NoError(t, err)
-	require.Eventually(t, gone, 10*time.Second, time.Millisecond)
+	require.Eventually(t, gone, 60*time.Second, time.Millisecond)
 
 	done := make(chan error, 1)
 	go func() { _, err := client.Stat(context.Background(), []byte("/a")); done <- err }()
-	require.Eventually(t, func() bool { return dials.Load() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return dials.Load() == 2 }, 60*time.Second, time.Millisecond)
 	require.Never(t, gone, 50*time.Millisecond, 5*time.Millisecond)
 	close(hold)
 	require.NotErrorIs(t, <-done, ErrBridge)
-	require.Eventually(t, gone, 10*time.Second, time.Millisecond)
+	require.Eventually(t, gone, 60*time.Second, time.Millisecond)
 }

@@ -64,7 +64,7 @@ func TestDenialsAreToldAndCounted(t *testing.T) {
 	if lanPeer.Is4() {
 		want[0].Why, want[1].Why, want[2].Why = whyHostNet, whyHostNet, whyHostNet // the host is on it
 	}
-	if !assert.Eventually(t, func() bool { return len(told.of(id)) >= len(want) }, 10*time.Second, 10*time.Millisecond) {
+	if !assert.Eventually(t, func() bool { return len(told.of(id)) >= len(want) }, 60*time.Second, 10*time.Millisecond) {
 		t.Fatalf("told: %+v", told.of(id))
 	}
 	got := told.of(id)

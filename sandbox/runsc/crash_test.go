@@ -110,7 +110,7 @@ func TestSandboxOutlivesTheServer(t *testing.T) {
 		found, args, err := r.strays(string(plan.ID))
 		require.NoError(t, err)
 		return len(found) == 2 && !slices.ContainsFunc(found, func(p proc) bool { return slices.Contains(args[p.PID], "exec") })
-	}, 10*time.Second, 20*time.Millisecond, "the bridges of a dead server end by themselves")
+	}, 60*time.Second, 20*time.Millisecond, "the bridges of a dead server end by themselves")
 	deaths := wait(t, r, plan.ID)
 	st, err := r.load(plan.ID)
 	require.NoError(t, err)

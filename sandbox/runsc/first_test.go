@@ -67,7 +67,7 @@ func TestTheFirstBridge(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, err := inside(t.Context(), r, id, "ls -l /proc/1/fd")
 		return err == nil && strings.Count(out, "host:") < 2 // stderr is the host's /dev/null
-	}, 10*time.Second, 50*time.Millisecond)
+	}, 60*time.Second, 50*time.Millisecond)
 
 	again, err := c.Hello(t.Context())
 	require.NoError(t, err)

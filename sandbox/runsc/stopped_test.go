@@ -81,7 +81,7 @@ func TestStoppedFromOutsideEndsCalls(t *testing.T) {
 				_ = b.Close()
 			}
 			return errors.Is(err, agent.ErrStopped)
-		}, 10*time.Second, 10*time.Millisecond, who)
+		}, 60*time.Second, 10*time.Millisecond, who)
 		if who == "sentry" {
 			begin := time.Now()
 			_, err = runIn(t.Context(), c, "true")

@@ -221,7 +221,7 @@ func TestBackground(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, _, _, err := client.Logs(ctx, id, 0, 0)
 		return err == nil && string(out) == "got one\n"
-	}, 10*time.Second, 5*time.Millisecond)
+	}, 60*time.Second, 5*time.Millisecond)
 	require.NoError(t, client.Stdin(ctx, id, []byte("two\n"), true))
 	var out output
 	exit, err := client.Follow(ctx, id, 4, 0, &out)
@@ -298,7 +298,7 @@ func TestSlowReaderStopsTheProgram(t *testing.T) {
 		n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 		return n
 	}
-	require.Eventually(t, func() bool { return count() >= 10 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return count() >= 10 }, 60*time.Second, 5*time.Millisecond)
 	// It comes to rest well before its end: two looks in a row see the same number.
 	lastSeen, still := -1, 0
 	require.Eventually(t, func() bool {

@@ -213,7 +213,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		stopped := errors.New("enough")
 		err := client.Watch(within(t, 5*time.Second), []byte(work), false, func(agent.FileChange) error { return stopped })
 		return errors.Is(err, stopped)
-	}, 10*time.Second, 20*time.Millisecond)
+	}, 60*time.Second, 20*time.Millisecond)
 }
 
 // entry is one of an archive under test.

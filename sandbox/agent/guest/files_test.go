@@ -108,7 +108,7 @@ func TestWriteConditions(t *testing.T) {
 	require.Eventually(t, func() bool {
 		entries, err := os.ReadDir(work)
 		return err == nil && len(entries) == 1
-	}, 10*time.Second, 5*time.Millisecond, "a temporary file is left")
+	}, 60*time.Second, 5*time.Millisecond, "a temporary file is left")
 
 	var wins sync.Map
 	var wg sync.WaitGroup

@@ -147,7 +147,7 @@ func TestTerminalInterrupts(t *testing.T) {
 	} {
 		s.typeLine("sleep 87654.%d", i)
 		running := func() bool { return len(alive(fmt.Sprintf("sleep\x0087654.%d", i))) == 1 }
-		require.Eventually(t, running, 10*time.Second, 2*time.Millisecond)
+		require.Eventually(t, running, 60*time.Second, 2*time.Millisecond)
 		require.NoError(t, stop())
 		s.typeLine("echo af''ter%d", i)
 		s.wait(fmt.Sprintf("after%d", i))
@@ -177,14 +177,14 @@ func TestTerminalRefusesInputNobodyReads(t *testing.T) {
 	for range 24 {
 		require.NoError(t, s.Input(bytes.Repeat([]byte("x"), 64<<10)))
 	}
-	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.refused > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.refused > 0 }, 60*time.Second, time.Millisecond)
 	require.NoError(t, s.Resize(100, 30))
 	// Another terminal is untouched, and the stuck one can be freed.
 	other := openPTY(t, client)
 	other.typeLine("echo al''ive")
 	other.wait("alive")
 	// Again and again: the first may come before sleep is the terminal's foreground.
-	require.Eventually(t, func() bool { return s.Signal("KILL") == nil && strings.Contains(s.text(), "back") }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Signal("KILL") == nil && strings.Contains(s.text(), "back") }, 60*time.Second, 20*time.Millisecond)
 	require.Equal(t, fault.TooLarge, fault.KindOf(s.Input(make([]byte, agent.MaxInput+1))))
 }
 
@@ -242,7 +242,7 @@ func TestReattachSeesEveryByteOnce(t *testing.T) {
 			next = cur.next
 		}
 		cur = attach(t, client, s.id, next)
-		require.Eventually(t, func() bool { return cur.text() != "" }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return cur.text() != "" }, 60*time.Second, time.Millisecond)
 	}
 	_, after, _ := bytes.Cut(all, []byte("START\r\n"))
 	var want strings.Builder
@@ -257,9 +257,9 @@ func TestClosePTYEndsStubbornJobs(t *testing.T) {
 	s := openPTY(t, client)
 	mark := "98765.4"
 	s.typeLine("trap '' HUP TERM; sleep %s & sleep %s", mark, mark)
-	require.Eventually(t, func() bool { return len(alive("sleep\x00"+mark)) == 2 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(alive("sleep\x00"+mark)) == 2 }, 60*time.Second, 5*time.Millisecond)
 	require.NoError(t, client.ClosePTY(within(t, 10*time.Second), s.id))
-	require.Eventually(t, func() bool { return len(alive("sleep\x00"+mark)) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(alive("sleep\x00"+mark)) == 0 }, 60*time.Second, 5*time.Millisecond)
 	_, err := client.Attach(within(t, 5*time.Second), s.id, -1)
 	require.Equal(t, fault.NotFound, fault.KindOf(err))
 }

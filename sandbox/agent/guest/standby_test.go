@@ -112,7 +112,7 @@ func TestTheTreeOfWhatStoodByIsKilledWhole(t *testing.T) {
 		text, err := os.ReadFile("/proc/" + strings.TrimSpace(out) + "/stat")
 		p, ok := parseStat(0, text)
 		return err != nil || ok && p.state == 'Z'
-	}, 10*time.Second, 10*time.Millisecond, "the orphan %s", out)
+	}, 60*time.Second, 10*time.Millisecond, "the orphan %s", out)
 }
 
 func TestWhatStandsByAndIsGoneOrStoppedIsNoHarm(t *testing.T) {

@@ -242,7 +242,7 @@ func (w *world) why(name string) string {
 			}
 		}
 		return false
-	}, 10*time.Second, time.Millisecond, name)
+	}, 60*time.Second, time.Millisecond, name)
 	return word
 }
 
