@@ -67,8 +67,9 @@ func (v *visit) activityRows(f audit.Filter, q url.Values, since int64) (views.A
 	if len(list) == f.Limit {
 		p.Older = v.activityURL("", q, "before", strconv.FormatInt(list[len(list)-1].Seq, 10))
 	}
+	tapes := v.tapesOf(list...)
 	for _, e := range list {
-		r := v.event(e)
+		r := v.event(e, tapes)
 		r.ActorURL = v.activityURL("", q, "actor", e.Actor)
 		if r.New = since > 0 && e.Seq > since; r.New {
 			p.New++

@@ -11,6 +11,7 @@ import (
 	"sandgate/auth"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
+	"sandgate/internal/workspace"
 	"sandgate/sandbox"
 	"sandgate/sandbox/agent"
 	"sandgate/views"
@@ -19,12 +20,13 @@ import (
 
 const shownInRow = 400 // bytes of a text that a line of the list shows
 
-// event is a line of the list.
-func (v *visit) event(e audit.Event) views.ActivityRow {
+// event is a line of the list; tapes are those that it may lead to.
+func (v *visit) event(e audit.Event, tapes map[string][]workspace.Recording) views.ActivityRow {
 	r := views.ActivityRow{
 		Seq: strconv.FormatInt(e.Seq, 10), URL: v.eventURL(e.Seq), At: v.s.clock(e.At), Actor: actorWords(e), Owner: display(e.Owner),
 		Action: display(e.Action), Target: display(short(e.Target, shownInRow)),
 		Outcome: outcome(e.Outcome), Address: display(e.Address), Detail: display(short(e.Detail, shownInRow)),
+		Links: append(v.recordingLink(e, tapes), v.requestLink(e)...),
 	}
 	if sandbox.ID(e.SandboxID).Valid() {
 		r.Sandbox, r.SandboxURL = e.SandboxID[:8]+"…", v.storyURL(e.SandboxID)
@@ -81,7 +83,7 @@ func (s *Server) activityEvent(v *visit) error {
 		return err
 	}
 	p := views.ActivityEvent{
-		Shell: v.shell(fmt.Sprintf("Event %d", e.Seq), "activity"), Row: v.event(e), Target: escapeHidden(e.Target), Facts: v.eventFacts(e), Digests: digests(e),
+		Shell: v.shell(fmt.Sprintf("Event %d", e.Seq), "activity"), Row: v.event(e, nil), Target: escapeHidden(e.Target), Facts: v.eventFacts(e), Digests: digests(e),
 	}
 	p.Row.Detail = display(e.Detail)
 	switch {
@@ -122,7 +124,11 @@ func (v *visit) eventFacts(e audit.Event) []views.Detail {
 	if sandbox.ID(e.SandboxID).Valid() {
 		add("Sandbox", e.SandboxID, v.storyURL(e.SandboxID))
 	}
-	add("Approval", display(e.ApprovalID), "")
+	to := ""
+	if links := v.requestLink(e); links != nil {
+		to = links[0].URL
+	}
+	add("Approval", display(e.ApprovalID), to)
 	add("Request", display(e.RequestID), "")
 	number := strconv.FormatInt(e.Seq, 10)
 	if e.EndSeq > e.Seq {
@@ -166,7 +172,7 @@ func (v *visit) eventLinks(e audit.Event) []ui.Link {
 		return nil
 	}
 	out := []ui.Link{{Text: "In the sandbox's story", URL: v.storyURL(e.SandboxID) + "?from=" + strconv.FormatInt(e.Seq, 10) + "#event-" + strconv.FormatInt(e.Seq, 10)}}
-	return append(out, v.recordingLink(e)...)
+	return append(out, v.recordingLink(e, v.tapesOf(e))...)
 }
 
 const (
@@ -198,8 +204,9 @@ func (s *Server) sandboxStory(v *visit) error {
 	if r.Status != sandbox.Gone {
 		p.Open = v.base() + "/sandboxes/" + id
 	}
+	tapes := v.tapesOf(list...)
 	for _, e := range list {
-		p.Rows = append(p.Rows, v.event(e))
+		p.Rows = append(p.Rows, v.event(e, tapes))
 	}
 	if f.AfterSeq > 0 {
 		p.Earlier = v.storyURL(id)

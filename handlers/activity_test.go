@@ -98,3 +98,23 @@ func TestActivityIsLive(t *testing.T) {
 	close(f.lost)
 	require.Equal(t, "end: forbidden", next(t, events, "end"))
 }
+
+// An event of a terminal that was recorded leads to its recording, one that was asked about to the request; in every list and on its page.
+func TestEventsLeadToRecordingsAndRequests(t *testing.T) {
+	f := furnished()
+	const pty, request, odd = "ptyaaaaaaaaaaaaaaaaaaaa", "apaaaaaaaaaaaaaaaaaaaa", "../../account"
+	f.events[0].Action, f.events[0].Target = "terminal.attach", pty
+	f.events[1].ApprovalID, f.events[2].ApprovalID = request, odd
+	tape, asked := "/w/research/recordings/"+aRecording, "/w/research/approvals/"+request
+	h := server(t, f)
+	for _, at := range []string{activityPage, activityPage + "/sandboxes/" + sbRunning} {
+		n := tree(t, ask(h, "GET", at, nil))
+		require.Len(t, all(n, `tr#event-9 a[href^="`+tape+`"]`), 1, at)
+		require.Len(t, all(n, `tbody a[href="`+asked+`"]`), 1, at)
+		require.Empty(t, all(n, `tbody a[href*="account"]`), at)
+	}
+	require.NotEmpty(t, all(tree(t, ask(h, "GET", activityPage+"/9", nil)), `main a[href^="`+tape+`"]`))
+	require.NotEmpty(t, all(tree(t, ask(h, "GET", activityPage+"/8", nil)), `main a[href="`+asked+`"]`))
+	f.rights["tom"] = auth.Permissions{auth.AuditRead}
+	require.Empty(t, all(tree(t, ask(h, "GET", activityPage, nil, "who", "tom")), `tbody a[href="`+asked+`"]`), "who may see no requests is not sent there")
+}

@@ -17,6 +17,9 @@ import (
 	"sandgate/views/ui"
 )
 
+// maxQueueLine is how much of a command an entry of the queue shows, in bytes: its page shows all of it.
+const maxQueueLine = 160
+
 // approvalsPerPage is how many requests a list shows.
 const approvalsPerPage = 50
 
@@ -105,10 +108,13 @@ func (v *visit) queue(list []workspace.Approval, more bool, status approval.Stat
 			ID: one.ID, URL: v.approvalsBase() + "/" + one.ID, Title: titleOf(one), When: v.s.when(one.CreatedAt), On: one.ID == open,
 			Who: display(one.Request.Requester.Name) + " in " + nameOr(names, one.SandboxID),
 		}
+		if one.Kind == approval.Command {
+			i.Line = display(short(one.Request.Params["command"], maxQueueLine))
+		}
 		if status != "" {
 			i.URL += "?status=" + string(status)
 		} else if one.Waiting {
-			i.State = ui.State{Text: "a call waits", Tone: ui.Warn, Busy: true}
+			i.State = ui.State{Text: "a call waits", Tone: ui.Warn}
 		}
 		q.Items = append(q.Items, i)
 	}

@@ -163,7 +163,7 @@ func approvalState(s approval.Status) ui.State {
 	if !ok {
 		text = string(s)
 	}
-	return ui.State{Text: text, Tone: tones[s], Busy: s == approval.Pending}
+	return ui.State{Text: text, Tone: tones[s]}
 }
 
 // requestFacts are who asks, where, and how it would be done.
@@ -194,6 +194,9 @@ func (v *visit) requestFacts(one workspace.Approval) (out []views.Fact) {
 		if p["background"] == "true" {
 			add("How", "in the background")
 		}
+	}
+	if one.Kind == approval.Terminal {
+		add("A yes lasts", span(approval.GrantFor)+" from when the terminal opens; then typing ends, and watching goes on")
 	}
 	if one.Kind == approval.Write {
 		path := r.State["path"]

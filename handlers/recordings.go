@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,8 +22,9 @@ import (
 const recordingsPerPage = 100
 
 var (
-	ptyShape  = regexp.MustCompile(`^pty[a-z0-9]{20}$`)
-	tapeShape = regexp.MustCompile(`^rec[a-z0-9]{20}$`)
+	ptyShape     = regexp.MustCompile(`^pty[a-z0-9]{20}$`)
+	tapeShape    = regexp.MustCompile(`^rec[a-z0-9]{20}$`)
+	requestShape = regexp.MustCompile(`^ap[a-z0-9]{20}$`)
 )
 
 // recordingList shows recordings: of the workspace, of ?sandbox=, or of ?pty=, which is where an event of the record leads to.
@@ -69,13 +71,32 @@ func (s *Server) recordingList(v *visit) error {
 	return v.render(http.StatusOK, p.Page())
 }
 
-// recordingLink leads from what happened in a terminal to its recording, at that moment of it.
-func (v *visit) recordingLink(e audit.Event) []ui.Link {
-	if !ptyShape.MatchString(e.Target) || !v.actor.May(auth.SandboxesRead) && !v.actor.May(auth.AuditRead) {
+// tapesOf gives the recordings of the terminals that events are about, newest first, by terminal; none where the actor may see none.
+func (v *visit) tapesOf(list ...audit.Event) map[string][]workspace.Recording {
+	f := workspace.RecordingFilter{Limit: 10 * recordingsPerPage}
+	for _, e := range list {
+		if ptyShape.MatchString(e.Target) && !slices.Contains(f.PTYs, e.Target) {
+			f.PTYs = append(f.PTYs, e.Target)
+		}
+	}
+	if f.PTYs == nil || !v.actor.May(auth.SandboxesRead) && !v.actor.May(auth.AuditRead) {
 		return nil
 	}
-	list, err := v.s.o.Service.Recordings(v.ctx(), v.actor, workspace.RecordingFilter{SandboxID: e.SandboxID, PTYs: []string{e.Target}, Limit: recordingsPerPage})
-	if err != nil || len(list) == 0 {
+	tapes, err := v.s.o.Service.Recordings(v.ctx(), v.actor, f)
+	if err != nil {
+		v.s.log.Warn("find recordings of events", "request_id", v.requestID(), "cause", err)
+	}
+	out := map[string][]workspace.Recording{}
+	for _, r := range tapes {
+		out[r.PTY] = append(out[r.PTY], r)
+	}
+	return out
+}
+
+// recordingLink leads from what happened in a terminal to its recording, at that moment of it.
+func (v *visit) recordingLink(e audit.Event, tapes map[string][]workspace.Recording) []ui.Link {
+	list := tapes[e.Target]
+	if len(list) == 0 {
 		return nil
 	}
 	r := list[len(list)-1] // the first part
@@ -89,7 +110,15 @@ func (v *visit) recordingLink(e audit.Event) []ui.Link {
 	if t := e.At.Sub(r.StartedAt).Seconds(); t >= 1 {
 		to += "#t=" + strconv.Itoa(int(t))
 	}
-	return []ui.Link{{Text: "Recording of the terminal", URL: to}}
+	return []ui.Link{{Text: "Recording", URL: to}}
+}
+
+// requestLink leads from what was asked about to the request.
+func (v *visit) requestLink(e audit.Event) []ui.Link {
+	if !requestShape.MatchString(e.ApprovalID) || !slices.ContainsFunc(asked, v.actor.May) {
+		return nil
+	}
+	return []ui.Link{{Text: "Request", URL: v.approvalsBase() + "/" + e.ApprovalID}}
 }
 
 var recordsWords = map[string]string{
@@ -147,6 +176,9 @@ func (s *Server) recordingPage(v *visit) error {
 	p := views.RecordingPage{
 		Shell: v.shell("Recording", "activity"), Row: v.recordingRow(r), Cast: v.base() + "/recordings/" + r.ID + "/cast",
 		Input: r.Input, Goes: r.EndedAt.IsZero(), List: v.base() + "/recordings",
+	}
+	if slices.ContainsFunc(asked, v.actor.May) {
+		p.Requests = v.approvalsBase() + "/"
 	}
 	p.Facts = []views.Detail{
 		{Name: "Sandbox", Value: r.SandboxID, URL: v.base() + "/sandboxes/" + r.SandboxID},

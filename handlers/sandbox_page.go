@@ -101,7 +101,7 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 	}
 	if b.Status != sandbox.Running || err != nil {
 		side.Meters = []views.Meter{
-			{Text: cores(r.CPU) + " CPU", Value: -1},
+			{Text: "CPU: at most " + coreWords(r.CPU), Value: -1},
 			{Text: mb(r.MemoryMB) + " memory", Value: -1},
 			{Text: mb(r.DiskMB) + " disk", Value: -1},
 			{Text: fmt.Sprintf("%d processes", r.PIDs), Value: -1},
@@ -131,7 +131,7 @@ func (v *visit) side(b workspace.Sandbox) views.SandboxSide {
 		side.Details = append(side.Details, views.Detail{Name: "Last saved", When: v.s.when(b.SavedAt)}, views.Detail{Name: "Save", Value: size(b.SavedBytes)})
 	}
 	if n := len(b.Env); n > 0 {
-		side.Details = append(side.Details, views.Detail{Name: "Environment", Value: fmt.Sprintf("%d variables", n)})
+		side.Details = append(side.Details, views.Detail{Name: "Environment", Value: plural(n, "variable", "variables")})
 	}
 	return side
 }
@@ -149,18 +149,18 @@ func ownerWords(b workspace.Sandbox) string {
 
 func (v *visit) meters(b workspace.Sandbox, use sandbox.Usage) []views.Meter {
 	r := b.Resources
-	cpu := views.Meter{Text: "CPU of " + cores(r.CPU), Value: -1}
+	cpu := views.Meter{Text: "CPU: at most " + coreWords(r.CPU), Value: -1}
 	if share, ok := v.s.cpu.share(b.ID, use.CPUSeconds, time.Now()); ok && r.CPU > 0 {
-		cpu = views.Meter{Text: fmt.Sprintf("CPU %d %% of %s", int(math.Round(share*100)), cores(r.CPU)), Value: percent(share, r.CPU)}
+		cpu = views.Meter{Text: fmt.Sprintf("CPU %d %% of a core, at most %s", int(math.Round(share*100)), coreWords(r.CPU)), Value: percent(share, r.CPU)}
 	}
 	const mib = 1 << 20
 	out := []views.Meter{
 		cpu,
-		{Text: fmt.Sprintf("Memory %d of %s", use.MemoryBytes/mib, mb(r.MemoryMB)), Value: percent(float64(use.MemoryBytes), float64(r.MemoryMB)*mib)},
+		{Text: fmt.Sprintf("Memory %s of %s", mb(use.MemoryBytes/mib), mb(r.MemoryMB)), Value: percent(float64(use.MemoryBytes), float64(r.MemoryMB)*mib)},
 	}
 	disk := views.Meter{Text: mb(r.DiskMB) + " disk", Value: -1}
 	if use.DiskBytes >= 0 {
-		disk = views.Meter{Text: fmt.Sprintf("Disk %d of %s", use.DiskBytes/mib, mb(r.DiskMB)), Value: percent(float64(use.DiskBytes), float64(r.DiskMB)*mib)}
+		disk = views.Meter{Text: fmt.Sprintf("Disk %s of %s", mb(use.DiskBytes/mib), mb(r.DiskMB)), Value: percent(float64(use.DiskBytes), float64(r.DiskMB)*mib)}
 	}
 	return append(out, disk,
 		views.Meter{Text: fmt.Sprintf("Processes %d of %d", use.PIDs, r.PIDs), Value: percent(float64(use.PIDs), float64(r.PIDs))})

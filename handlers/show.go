@@ -90,6 +90,13 @@ func mb(n int64) string {
 
 func cores(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
+func coreWords(n float64) string {
+	if n == 1 {
+		return "1 core"
+	}
+	return cores(n) + " cores"
+}
+
 // state is a status as a pill.
 func state(s sandbox.Status) ui.State {
 	st := ui.State{Text: string(s)}

@@ -26,6 +26,7 @@ type ApprovalItem struct {
 	ID    string
 	URL   string
 	Title string
+	Line  string // the beginning of the command; "" for what is none
 	Who   string
 	When  ui.When
 	State ui.State

@@ -36,6 +36,8 @@ type RecordingPage struct {
 	Input bool   // what was typed is in it
 	Goes  bool   // it goes on
 	List  string
+	// Requests is the address of requests for approval, without an id; "" for who may see none.
+	Requests string
 }
 
 // RecordingForm asks what a workspace records.

@@ -47,6 +47,7 @@ type ActivityRow struct {
 	Duration   string
 	Address    string
 	Detail     string
+	Links      []ui.Link // to its recording, to its request
 	New        bool
 }
 

@@ -1,6 +1,10 @@
 package views
 
-import "sandgate/views/ui"
+import (
+	"strconv"
+
+	"sandgate/views/ui"
+)
 
 // Sandbox is the page of one sandbox.
 type Sandbox struct {
@@ -222,4 +226,12 @@ type MatrixRow struct {
 	Permission string
 	Meaning    string
 	Has        []bool
+}
+
+// count says how many entries the folder has.
+func (f Files) count() string {
+	if f.Total == 1 {
+		return "1 item"
+	}
+	return strconv.Itoa(f.Total) + " items"
 }

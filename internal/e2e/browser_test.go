@@ -33,6 +33,7 @@ type tab struct {
 	ctx       context.Context
 	base      string // URL of the server
 	downloads string
+	plain     bool // it runs no scripts
 
 	mu       sync.Mutex
 	troubles []string // uncaught exceptions and violations of the content security policy
@@ -319,7 +320,8 @@ func (p *tab) keep(name string) {
 	require.NoError(p.t, os.WriteFile(filepath.Join(dir, name), p.picture(), 0o644))
 }
 
-// keepAll keeps the page in both themes, wide and narrow, and checks that nothing is wider than the window.
+// keepAll keeps the page in both themes, wide and narrow, and checks that nothing is wider than the window, and that axe finds
+// nothing: once in each theme and once in each width.
 func (p *tab) keepAll(name string) {
 	p.t.Helper()
 	for _, theme := range []string{"light", "dark"} {
@@ -328,6 +330,9 @@ func (p *tab) keepAll(name string) {
 			p.size(width, 900)
 			p.until("no sideways scrolling at "+strconv.Itoa(int(width)), "document.documentElement.scrollWidth <= innerWidth")
 			p.keep(fmt.Sprintf("%s-%s-%d", name, theme, width))
+			if (theme == "dark") == (width == 390) {
+				p.accessible(fmt.Sprintf("%s, %s, %d", name, theme, width))
+			}
 		}
 	}
 	p.theme("light")

@@ -21,6 +21,7 @@ func TestWithoutJavaScriptInTheBrowser(t *testing.T) {
 	p := newTab(t, s.url)
 	_, err := chromedp.Call(p.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	require.NoError(t, err)
+	p.plain = true
 	p.setUp(s.setup, "ann@example.org", "Research")
 	p.fill("input[name=label]", "plain")
 	p.click("button", "Create sandbox")

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -94,6 +95,14 @@ func TestARecordingOutlivesACrashOfTheServer(t *testing.T) {
 	require.Contains(t, parts["o"], "[secret TOKEN]\r\n")
 	require.NotContains(t, parts["o"], "correct-horse-42")
 
+	// What is asked about meanwhile is marked in it.
+	api.ok("PATCH", "/v1/sandboxes/"+sb.ID, map[string]any{"approval": map[string]any{"write": "ask"}}, nil)
+	var asked struct {
+		ID string `json:"approval_id"`
+	}
+	api.with("Prefer", "respond-async").ok("POST", "/v1/sandboxes/"+sb.ID+"/files", map[string]any{"path": "/work/x", "content": "x"}, &asked)
+	require.NotEmpty(t, asked.ID)
+
 	again := api.view(sb.ID, pty, "")
 	again.typeText("exit 7\n")
 	require.EqualValues(t, 1000, again.closedWith())
@@ -104,6 +113,7 @@ func TestARecordingOutlivesACrashOfTheServer(t *testing.T) {
 	}, 30*time.Second, 50*time.Millisecond)
 	parts, length := api.cast(id)
 	require.Equal(t, "7", parts["x"])
+	require.Contains(t, parts["m"], "asked: "+asked.ID)
 	require.Greater(t, length, 1.0)
 
 	// It outlives its sandbox, and plays in a browser.
@@ -111,11 +121,37 @@ func TestARecordingOutlivesACrashOfTheServer(t *testing.T) {
 	p := newTab(t, s.url)
 	p.signIn("ann@example.org", password)
 	p.open("/w/alpha/recordings?sandbox=" + sb.ID)
+	p.keepAll("recordings")
 	p.click("main td a", "recorded")
 	p.until("the player", `!!document.querySelector(".ap-player")`)
 	p.open("/w/alpha/recordings/" + id + "#t=" + strconv.Itoa(int(length)+1))
 	p.untilWithin(time.Minute, "what was printed last", `(document.querySelector(".ap-term")?.textContent ?? "").includes("line-60000")`)
+	p.until("a marker that leads to the request", `[...document.querySelectorAll("[data-markers] li")].some(e =>
+		e.textContent.includes("asked: `+asked.ID+`") && e.querySelector("a").pathname === "/w/alpha/approvals/`+asked.ID+`")`)
 	p.keepAll("recording")
+
+	// From the keyboard alone: to a marker, and the player plays and stops.
+	p.focus(`[data-markers] li button`)
+	p.press("\r")
+	p.until("an earlier moment", `!(document.querySelector(".ap-term")?.textContent ?? "").includes("line-60000")`)
+	reached := false
+	for range 20 {
+		p.press("\t", chromedp.ModifierShift)
+		if reached = eval[bool](p, `!!document.activeElement.closest(".player")`); reached {
+			break
+		}
+	}
+	require.True(t, reached, "Tab reaches the player")
+	p.press(" ")
+	p.until("that it plays", `document.querySelector(".ap-playback-button")?.getAttribute("aria-label")?.match(/pause/i)`)
+	p.press(" ")
+	p.until("that it stands", `document.querySelector(".ap-playback-button")?.getAttribute("aria-label")?.match(/play/i)`)
+
+	p.open("/w/alpha/activity?q=" + asked.ID)
+	p.until("an event that leads to the request", `document.querySelector('#rows a[href="/w/alpha/approvals/`+asked.ID+`"]')`)
+	p.open("/w/alpha/activity?action=terminal.open")
+	p.click("#rows a", "Recording")
+	p.until("the recording", `location.pathname.endsWith("/recordings/`+id+`")`)
 
 	api.ok("DELETE", "/v1/recordings/"+id, nil, nil)
 	code, _ := api.do("GET", "/v1/recordings/"+id+"/cast", nil)

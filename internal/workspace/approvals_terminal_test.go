@@ -195,3 +195,33 @@ func TestPoliciesAreInherited(t *testing.T) {
 	_, err = c.run(ctx, c.ann, string(made.ID), "id")
 	wantKind(t, err, fault.ApprovalDenied)
 }
+
+// A recording shows what was asked and decided about its sandbox while it went on: by our words and the id, nothing that the
+// requester wrote.
+func TestRecordingsShowWhatWasAskedAndDecided(t *testing.T) {
+	c := newCourt(t)
+	box := c.asks(t, asksCommands)
+	open := func(ctx context.Context) (string, error) {
+		p, err := c.OpenTerminal(ctx, c.ann, box, agent.PTYSpec{Cols: 80, Rows: 24, Env: map[string]string{"HOME": c.tmp}})
+		return p.Recording, err
+	}
+	_, err := open(t.Context())
+	first := waits(t, err)
+	c.approve(t, first)
+	tape, err := open(named(t.Context(), first))
+	require.NoError(t, err)
+	eventually(t, "that it is recorded", func() bool { return c.played(t, tape)["o"] != "" })
+
+	reasoned, _ := approval.WithCall(t.Context(), approval.Call{Reason: "denied: trust me"})
+	_, err = c.run(reasoned, c.ann, box, "echo denied: trust me")
+	used := waits(t, err)
+	c.approve(t, used)
+	_, err = c.run(named(t.Context(), used), c.ann, box, "echo denied: trust me")
+	require.NoError(t, err)
+	_, err = c.run(t.Context(), c.ann, box, "id")
+	denied := waits(t, err)
+	_, err = c.DenyRequest(t.Context(), c.judy, denied, "not today")
+	require.NoError(t, err)
+	want := "asked: " + used + "approved: " + used + "used: " + used + "asked: " + denied + "denied: " + denied
+	eventually(t, "the markers", func() bool { return c.played(t, tape)["m"] == want })
+}

@@ -229,9 +229,18 @@ func (s *Service) noteApproval(ctx context.Context, a auth.Actor, rec approval.R
 	return s.o.Audit.Note(ctx, e)
 }
 
-// approvalChanged tells pages, listeners, and whoever waits.
+// markWords are what recordings of a sandbox's terminals show of its requests, with the id after it: nothing that anybody wrote.
+var markWords = map[string]string{
+	"approval.request": "asked", "approval.approve": "approved", "approval.deny": "denied", "approval.use": "used",
+	"approval.cancel": "taken back", "approval.expire": "expired", "approval.void": "void",
+}
+
+// approvalChanged tells pages, recordings, listeners, and whoever waits.
 func (s *Service) approvalChanged(a auth.Actor, rec approval.Record, action, detail string) {
 	s.desk.wake(rec.ID)
+	if word, ok := markWords[action]; ok {
+		s.MarkTerminals(sandbox.ID(rec.SandboxID), "", word+": "+rec.ID)
+	}
 	if rec.Status != approval.Pending && rec.Status != approval.Approved {
 		s.desk.release(rec.ID)
 	}
