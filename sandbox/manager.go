@@ -17,19 +17,17 @@ import (
 
 // Options are what a Manager needs. Runtime and Records are required.
 type Options struct {
-	Runtime  Runtime
-	Records  Records
-	Pool     PoolOptions
-	Network  Network // nil: sandboxes have none but a loopback, whatever their policy
-	Host     Host    // nil: nobody asks whether there is room for one more
-	Reserve  Reserve // what Host must have left after a creation
-	Log      *slog.Logger
-	Now      func() time.Time
-	OnChange func(Record) // after each change of status; must not block
-	// Deadlines are needed where sandboxes end by the clock; nil: Records, if they keep them.
-	Deadlines Deadlines
-	// Snapshots are needed where states are kept under a name; nil: Records, if they keep them.
-	Snapshots Snapshots
+	Runtime   Runtime
+	Records   Records
+	Pool      PoolOptions
+	Network   Network // nil: sandboxes have none but a loopback, whatever their policy
+	Host      Host    // nil: nobody asks whether there is room for one more
+	Reserve   Reserve // what Host must have left after a creation
+	Log       *slog.Logger
+	Now       func() time.Time
+	OnChange  func(Record) // after each change of status; must not block
+	Deadlines Deadlines    // needed where sandboxes end by the clock
+	Snapshots Snapshots    // needed where states are kept under a name
 }
 
 // How long things may take. Starting is 0.2 s and removing 0.1 s on a quiet machine; a full one is slower.
@@ -111,12 +109,6 @@ func New(o Options) (*Manager, error) {
 	}
 	if o.Pool.Max > 0 && (o.Pool.Image == "" || o.Pool.State == nil) {
 		return nil, errors.New("sandbox manager: a pool needs an image and its state")
-	}
-	if d, ok := o.Records.(Deadlines); ok && o.Deadlines == nil {
-		o.Deadlines = d
-	}
-	if s, ok := o.Records.(Snapshots); ok && o.Snapshots == nil {
-		o.Snapshots = s
 	}
 	m := &Manager{o: o, boxes: map[ID]*box{}, borrowed: map[SaveID]int{}, pool: newPool(o.Pool), rehearsing: make(chan struct{}, rehearsals)}
 	m.life, m.stop = context.WithCancel(context.Background())

@@ -1,6 +1,8 @@
 package sandbox_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +44,38 @@ func TestAPassageWhoseRecordIsLostIsTakenUp(t *testing.T) {
 	d.busy(t, id)
 	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
 	d.empty(t)
+}
+
+// A kill may come while a passage is being put on record.
+func TestKillWinsOverARecordThatIsWritten(t *testing.T) {
+	d := newDen(t)
+	for _, to := range []sandbox.Status{sandbox.Suspending, sandbox.Resuming, sandbox.Running} {
+		id := d.make(t)
+		do := func() error { return d.Suspend(t.Context(), id) }
+		if to != sandbox.Suspending {
+			require.NoError(t, do())
+			do = func() error { _, err := d.Resume(t.Context(), id); return err }
+		}
+		killed := make(chan error, 1)
+		var once sync.Once
+		d.records.mu.Lock()
+		d.records.before = func(ctx context.Context, now sandbox.Status) {
+			if now == to {
+				once.Do(func() {
+					go func() { killed <- d.Kill(context.WithoutCancel(t.Context()), id, sandbox.ReasonKilled) }()
+					<-ctx.Done()
+				})
+			}
+		}
+		d.records.mu.Unlock()
+		err := do()
+		require.True(t, fault.Is(err, fault.NotFound), "to %s: %v", to, err)
+		require.NoError(t, <-killed)
+		d.records.mu.Lock()
+		d.records.before = nil
+		d.records.mu.Unlock()
+		d.empty(t)
+	}
 }
 
 // A save of a running sandbox that an earlier server did not finish is settled, once.

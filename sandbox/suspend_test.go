@@ -49,7 +49,7 @@ func newDen(t *testing.T) *den {
 // open starts a manager, as a server does.
 func (d *den) open(t *testing.T) {
 	t.Helper()
-	m, err := sandbox.New(sandbox.Options{Runtime: d.fake, Records: d.records, Network: d.network})
+	m, err := sandbox.New(sandbox.Options{Runtime: d.fake, Records: d.records, Snapshots: d.records, Network: d.network})
 	require.NoError(t, err)
 	require.NoError(t, m.Reconcile(t.Context()))
 	d.Manager = m
@@ -257,38 +257,6 @@ func TestKillWinsOverSuspendAndResume(t *testing.T) {
 	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
 	require.Equal(t, sandbox.Gone, d.records.status(id))
 	d.empty(t)
-}
-
-// A kill may come while a passage is being put on record.
-func TestKillWinsOverARecordThatIsWritten(t *testing.T) {
-	d := newDen(t)
-	for _, to := range []sandbox.Status{sandbox.Suspending, sandbox.Resuming, sandbox.Running} {
-		id := d.make(t)
-		do := func() error { return d.Suspend(t.Context(), id) }
-		if to != sandbox.Suspending {
-			require.NoError(t, do())
-			do = func() error { _, err := d.Resume(t.Context(), id); return err }
-		}
-		killed := make(chan error, 1)
-		var once sync.Once
-		d.records.mu.Lock()
-		d.records.before = func(ctx context.Context, now sandbox.Status) {
-			if now == to {
-				once.Do(func() {
-					go func() { killed <- d.Kill(context.WithoutCancel(t.Context()), id, sandbox.ReasonKilled) }()
-					<-ctx.Done()
-				})
-			}
-		}
-		d.records.mu.Unlock()
-		err := do()
-		require.True(t, fault.Is(err, fault.NotFound), "to %s: %v", to, err)
-		require.NoError(t, <-killed)
-		d.records.mu.Lock()
-		d.records.before = nil
-		d.records.mu.Unlock()
-		d.empty(t)
-	}
 }
 
 // A fork of what is killed meanwhile finds no sandbox: that is no fault of ours.

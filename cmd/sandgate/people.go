@@ -98,10 +98,11 @@ func (c *userSetPw) Run(e *env) error {
 }
 
 type workspaceCmd struct {
-	Create workspaceCreate `cmd:"" help:"Make a workspace."`
-	List   workspaceList   `cmd:"" help:"List workspaces."`
-	Grant  workspaceGrant  `cmd:"" help:"Make somebody a member, with a role and permissions by name."`
-	Limits workspaceLimits `cmd:"" help:"Show or set what a workspace allows its sandboxes."`
+	Create  workspaceCreate  `cmd:"" help:"Make a workspace."`
+	List    workspaceList    `cmd:"" help:"List workspaces."`
+	Members workspaceMembers `cmd:"" help:"List who is in a workspace."`
+	Grant   workspaceGrant   `cmd:"" help:"Make somebody a member, with a role and permissions by name."`
+	Limits  workspaceLimits  `cmd:"" help:"Show or set what a workspace allows its sandboxes."`
 }
 
 type workspaceCreate struct {
@@ -136,6 +137,27 @@ func (c *workspaceList) Run(e *env) error {
 		_, _ = fmt.Fprintln(w, "SLUG\tNAME\tCREATED")
 		for _, ws := range all {
 			_, _ = fmt.Fprintf(w, "%s\t%q\t%s\n", ws.Slug, ws.Name, ws.CreatedAt.UTC().Format(time.RFC3339))
+		}
+		return w.Flush()
+	})
+}
+
+type workspaceMembers struct {
+	place     `embed:""`
+	Workspace string `required:"" help:"Slug or name." env:"SANDGATE_WORKSPACE"`
+}
+
+// Run lists them.
+func (c *workspaceMembers) Run(e *env) error {
+	return c.with(e, func(ps *parts) error {
+		all, err := ps.service.AdminMembers(e.ctx, c.Workspace)
+		if err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(e.stdout, 2, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintln(w, "EMAIL\tROLE\tPERMISSIONS BESIDE IT")
+		for _, m := range all {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", m.Email, m.Role, m.Granted)
 		}
 		return w.Flush()
 	})

@@ -234,7 +234,7 @@ func (p *place) whole(e *env, logger *slog.Logger, js *jailSettings, platformURL
 		return nil, err
 	}
 	so := sandbox.Options{
-		Runtime: runtime, Records: ps.store, Deadlines: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
+		Runtime: runtime, Records: ps.store, Deadlines: ps.store, Snapshots: ps.store, Log: logger, Now: time.Now, Host: host, Reserve: p.bounds.reserve(),
 		Pool: sandbox.PoolOptions{Max: p.bounds.Pool, Image: "base", State: ps.imageTree},
 		OnChange: func(r sandbox.Record) {
 			if svc := told.Load(); svc != nil {

@@ -155,7 +155,7 @@ func newTown(t *testing.T) *town {
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	log, err := audit.New(audit.Options{Store: st, Key: bytes.Repeat([]byte{1}, 32), HeadFile: filepath.Join(dir, "audit.head"), Now: w.clock})
 	require.NoError(t, err)
-	manager, err := sandbox.New(sandbox.Options{Runtime: sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()}), Records: st, Now: w.clock})
+	manager, err := sandbox.New(sandbox.Options{Runtime: sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()}), Records: st, Deadlines: st, Snapshots: st, Now: w.clock})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		all, err := manager.Records(ctx, sandbox.Filter{})

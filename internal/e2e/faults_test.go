@@ -160,7 +160,7 @@ func newShop(t *testing.T) *shop {
 	h.jail, err = netjail.New(netjail.Options{Inst: h.inst})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.jail.Close()) })
-	h.Manager, err = sandbox.New(sandbox.Options{Runtime: h.runtime, Records: h.records, Network: h.jail})
+	h.Manager, err = sandbox.New(sandbox.Options{Runtime: h.runtime, Records: h.records, Snapshots: h.records, Network: h.jail})
 	require.NoError(t, err)
 	t.Cleanup(h.Close)
 	t.Cleanup(func() {

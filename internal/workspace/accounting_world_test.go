@@ -65,11 +65,12 @@ func newWorldWith(t *testing.T, more func(*workspace.Options)) *world {
 	w.house = buildHouse(t, func(o *workspace.Options) {
 		fake := sandboxtest.NewFake(sandboxtest.FakeOptions{Dir: t.TempDir()})
 		records, ok := o.Store.(sandbox.Records)
+		snapshots, _ := o.Store.(sandbox.Snapshots)
 		require.True(t, ok)
 		deadlines, ok := o.Store.(sandbox.Deadlines)
 		require.True(t, ok)
 		var err error
-		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Network: w.network, Now: o.Now, OnChange: w.changed})
+		w.manager, err = sandbox.New(sandbox.Options{Runtime: fake, Records: records, Deadlines: deadlines, Snapshots: snapshots, Network: w.network, Now: o.Now, OnChange: w.changed})
 		require.NoError(t, err)
 		w.hub = term.NewHub(workspace.AttachVia(w.manager))
 		o.Sandboxes, o.Deadlines, o.Terminals, o.Images = w.manager, deadlines, w.hub, readyImages{}

@@ -74,9 +74,13 @@ func Open(cacheDir string) (*Store, error) {
 		return nil, fmt.Errorf("image cache %s: %w", cacheDir, err)
 	}
 	s := &Store{dir: filepath.Join(abs, "images")}
-	// Sandboxes' file servers run as an unprivileged user and must get through to the images.
+	// Sandboxes' file servers run as an unprivileged user and must get through to the images. What is above the cache is
+	// not ours to open.
 	if err := mkdirOpen(s.dir); err != nil {
 		return nil, fmt.Errorf("image cache: %w", err)
+	}
+	if fi, err := os.Stat(abs); err == nil && fi.Mode().Perm()&0o001 == 0 {
+		_ = os.Chmod(abs, fi.Mode().Perm()|0o011) // somebody else's: whoever passes there says so
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -248,3 +248,14 @@ func TestReplaceFileDoesNotFollowALink(t *testing.T) {
 	require.Equal(t, "host", string(b))
 	require.False(t, errors.Is(replaceFile(link, nil, 0o644), fs.ErrExist))
 }
+
+// Sandboxes get at images by others' right to pass: a cache that was made for its owner alone is opened that far, and no more.
+func TestACacheMayBePassed(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	_, err := Open(dir)
+	require.NoError(t, err)
+	fi, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o711), fi.Mode().Perm())
+}
