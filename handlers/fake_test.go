@@ -298,6 +298,20 @@ func (f *fake) Terminals(context.Context, auth.Actor, string) ([]workspace.Termi
 	return slices.Clone(f.ptys), nil
 }
 
+func (f *fake) RenameTerminal(_ context.Context, _ auth.Actor, _, pty, name string) (workspace.Terminal, error) {
+	f.mu.Lock()
+	for i := range f.ptys {
+		if f.ptys[i].ID == pty {
+			f.ptys[i].Name = name
+		}
+	}
+	f.mu.Unlock()
+	if name == "" {
+		return workspace.Terminal{}, fault.Field("name", "must not be empty")
+	}
+	return workspace.Terminal{}, f.note("rename " + pty + " to " + name)
+}
+
 func (f *fake) CloseTerminal(_ context.Context, _ auth.Actor, _, pty string) error {
 	return f.note("close " + pty)
 }

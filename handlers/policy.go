@@ -64,6 +64,7 @@ func (v *visit) policyForm(p approval.Policy, mayChange bool) views.PolicyForm {
 		f.Action = v.base() + "/policy"
 	} else {
 		f.Words = append(f.Words, "To change it needs members:manage.")
+		f.Told = rulesTold(p.Rules)
 	}
 	return f
 }
@@ -88,6 +89,26 @@ func ruleRows(rules []approval.Rule) (out []views.PolicyRule) {
 		row.Requester = ui.Field{Name: row.Name + ".requester", Label: "Who asks", Usual: "who: *@example.org", Value: r.Requester}
 		row.Image = ui.Field{Name: row.Name + ".image", Label: "Image", Usual: "image: base", Value: r.Image}
 		out = append(out, row)
+	}
+	return out
+}
+
+// rulesTold says rules in words, one a line; what they match is text of whoever made them.
+func rulesTold(rules []approval.Rule) (out []string) {
+	answers := map[approval.Answer]string{approval.Allow: "Allow", approval.AskIt: "Ask a person", approval.Deny: "Deny"}
+	for _, r := range rules {
+		line := answers[r.Answer]
+		for _, k := range policyKinds {
+			if k.kind == r.Kind {
+				line += ": " + k.text
+			}
+		}
+		for _, f := range []struct{ name, value string }{{"command", r.Command}, {"path", r.Path}, {"who", r.Requester}, {"image", r.Image}} {
+			if f.value != "" {
+				line += ", " + f.name + " " + display(f.value)
+			}
+		}
+		out = append(out, line)
 	}
 	return out
 }

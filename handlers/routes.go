@@ -125,6 +125,8 @@ func (s *Server) routes() []route {
 		// its terminals
 		{method: get, path: sb + "/ptys", need: read, action: "terminal.list", run: s.terminalList},
 		{method: post, path: sb + "/ptys", need: run, action: "terminal.open", run: s.terminalOpen},
+		{method: get, path: sb + "/ptys/:pty/rename", need: run, action: "terminal.rename", run: s.terminalRenameForm},
+		{method: post, path: sb + "/ptys/:pty/rename", need: run, action: "terminal.rename", run: s.terminalRename},
 		{method: post, path: sb + "/ptys/:pty/close", need: run, action: "terminal.close", run: s.terminalClose},
 		{method: get, path: sb + "/ptys/:pty/ws", public: "refusals after the upgrade are close codes; the service judges", stream: true, run: s.terminalSocket},
 

@@ -149,9 +149,9 @@ func ownerWords(b workspace.Sandbox) string {
 
 func (v *visit) meters(b workspace.Sandbox, use sandbox.Usage) []views.Meter {
 	r := b.Resources
-	cpu := views.Meter{Text: "CPU: at most " + coreWords(r.CPU), Value: -1}
+	cpu := views.Meter{Text: "CPU – of " + coreWords(r.CPU), Value: -1}
 	if share, ok := v.s.cpu.share(b.ID, use.CPUSeconds, time.Now()); ok && r.CPU > 0 {
-		cpu = views.Meter{Text: fmt.Sprintf("CPU %d %% of a core, at most %s", int(math.Round(share*100)), coreWords(r.CPU)), Value: percent(share, r.CPU)}
+		cpu = views.Meter{Text: fmt.Sprintf("CPU %.2f of %s", share, coreWords(r.CPU)), Value: percent(share, r.CPU)}
 	}
 	const mib = 1 << 20
 	out := []views.Meter{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"sandgate/sandbox/agent"
 	"sandgate/sandbox/term"
 	"sandgate/views"
+	"sandgate/views/ui"
 )
 
 // ptyJSON is a terminal as our own script reads it.
@@ -149,6 +151,45 @@ func within(n, normal, most int) int {
 		return normal
 	}
 	return min(n, most)
+}
+
+// terminalRenameForm asks for another name.
+func (s *Server) terminalRenameForm(v *visit) error {
+	list, err := v.terminals(v.Param("id"))
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(list, func(t ptyJSON) bool { return t.ID == v.Param("pty") })
+	if i < 0 {
+		return fault.New(fault.NotFound, "Terminal not found")
+	}
+	return v.renderForm(http.StatusOK, v.terminalNameForm(list[i].Name, ""))
+}
+
+func (v *visit) terminalNameForm(name, wrong string) views.Confirm {
+	at := v.base() + "/sandboxes/" + v.Param("id")
+	return views.Confirm{
+		Shell: v.shell("Rename a terminal", "sandboxes"), Heading: "Rename this terminal", Button: "Rename",
+		Action: at + "/ptys/" + url.PathEscape(v.Param("pty")) + "/rename", Cancel: at,
+		Fields: []ui.Field{{Name: "name", Label: "New name", Value: name, Wrong: wrong, Hint: "At most 64 characters. Everybody at this terminal sees it."}},
+	}
+}
+
+func (s *Server) terminalRename(v *visit) error {
+	name := v.FormValue("name")
+	_, err := s.o.Service.RenameTerminal(v.ctx(), v.actor, v.Param("id"), v.Param("pty"), name)
+	if sentence, fields, ok := wrongIn(err); ok {
+		return v.renderForm(http.StatusUnprocessableEntity, v.terminalNameForm(display(name), orElse(fields["name"], sentence)))
+	}
+	if err != nil {
+		return err
+	}
+	if v.partial() { // the list of terminals that the page follows says it
+		v.Response().Header().Set("HX-Trigger", "terminal-renamed")
+		v.Response().Header().Set("HX-Reswap", "none")
+		return v.String(http.StatusOK, "")
+	}
+	return v.goTo(v.base() + "/sandboxes/" + v.Param("id"))
 }
 
 func (s *Server) terminalClose(v *visit) error {

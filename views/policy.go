@@ -14,6 +14,7 @@ type PolicyForm struct {
 	Wrong   string
 	Kinds   []PolicyKind
 	Rules   []PolicyRule // further empty ones at the end
+	Told    []string     // the rules in words, for who may only look
 	Action  string       // "" for who may only look
 	Cancel  string
 }
@@ -36,3 +37,13 @@ type PolicyRule struct {
 }
 
 func ordinal(i int) string { return strconv.Itoa(i + 1) }
+
+// chosen is the text of the choice that holds.
+func chosen(list []ui.Choice) string {
+	for _, c := range list {
+		if c.Selected {
+			return c.Text
+		}
+	}
+	return ""
+}

@@ -87,6 +87,7 @@ type Terminals interface {
 	OpenTerminal(ctx context.Context, a auth.Actor, id string, p agent.PTYSpec) (workspace.Terminal, error)
 	Terminals(ctx context.Context, a auth.Actor, id string) ([]workspace.Terminal, error)
 	Terminal(ctx context.Context, a auth.Actor, id, pty string) (workspace.Terminal, error)
+	RenameTerminal(ctx context.Context, a auth.Actor, id, pty, name string) (workspace.Terminal, error)
 	CloseTerminal(ctx context.Context, a auth.Actor, id, pty string) error
 	ViewTerminal(ctx context.Context, a auth.Actor, id, pty string, since int64, conn term.Conn) error
 }

@@ -331,6 +331,12 @@ func (f *fake) Terminal(_ context.Context, _ auth.Actor, id, _ string) (workspac
 	return f.terminal(), f.saw("Terminal", id)
 }
 
+func (f *fake) RenameTerminal(_ context.Context, _ auth.Actor, id, _, name string) (workspace.Terminal, error) {
+	t := f.terminal()
+	t.Name = name
+	return t, f.saw("RenameTerminal", id)
+}
+
 func (f *fake) CloseTerminal(_ context.Context, _ auth.Actor, id, _ string) error {
 	return f.saw("CloseTerminal", id)
 }

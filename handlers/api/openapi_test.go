@@ -144,6 +144,7 @@ var samples = map[string]struct{ query, body string }{
 	"POST /v1/sandboxes/:id/files/copy":          {"", `{"source":"/work/a","destination":"/work/c"}`},
 	"POST /v1/sandboxes/:id/files/chmod":         {"", `{"path":"/work/a","mode":"0600"}`},
 	"POST /v1/sandboxes/:id/ptys":                {"", `{"cols":80}`},
+	"PATCH /v1/sandboxes/:id/ptys/:pty":          {"", `{"name":"build"}`},
 	"GET /v1/approvals":                          {"?status=pending&limit=5", ""},
 	"POST /v1/approvals/:approval/approve":       {"", `{"digest":"d1"}`},
 	"POST /v1/approvals/:approval/deny":          {"", `{"reason":"no"}`},

@@ -289,9 +289,13 @@ var operations = map[string]operation{
 	"POST /v1/sandboxes/:id/files/copy":  {tag: "files", summary: "Copy a file or directory", about: "With all that is in it. Never replaces what is at the destination.", body: of[moveRequest](), answers: ok[entryBody]("The copy."), refusals: []int{409}},
 	"POST /v1/sandboxes/:id/files/chmod": {tag: "files", summary: "Change permission bits", body: of[chmodRequest](), answers: ok[entryBody]("The file."), refusals: []int{409}},
 
-	"POST /v1/sandboxes/:id/ptys":        {tag: "terminals", summary: "Open a terminal", body: of[terminalRequest](), answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
-	"GET /v1/sandboxes/:id/ptys":         {tag: "terminals", summary: "List terminals", answers: ok[[]terminalBody]("A bare array."), refusals: []int{409}},
-	"GET /v1/sandboxes/:id/ptys/:pty":    {tag: "terminals", summary: "Describe a terminal", answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
+	"POST /v1/sandboxes/:id/ptys":     {tag: "terminals", summary: "Open a terminal", body: of[terminalRequest](), answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
+	"GET /v1/sandboxes/:id/ptys":      {tag: "terminals", summary: "List terminals", answers: ok[[]terminalBody]("A bare array."), refusals: []int{409}},
+	"GET /v1/sandboxes/:id/ptys/:pty": {tag: "terminals", summary: "Describe a terminal", answers: ok[terminalBody]("The terminal."), refusals: []int{409}},
+	"PATCH /v1/sandboxes/:id/ptys/:pty": {
+		tag: "terminals", summary: "Rename a terminal", about: "Everybody who looks at it sees the new name at once.",
+		body: of[nameRequest](), answers: ok[terminalBody]("The terminal."), refusals: []int{409},
+	},
 	"DELETE /v1/sandboxes/:id/ptys/:pty": {tag: "terminals", summary: "Close a terminal", answers: ok[doneBody]("It is closed."), refusals: []int{409}},
 	"POST /v1/sandboxes/:id/ptys/:pty/ticket": {
 		tag: "terminals", summary: "Get a ticket to attach with", answers: ok[ticketBody]("The ticket."), refusals: []int{409, 429},

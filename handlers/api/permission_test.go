@@ -94,6 +94,7 @@ var allowed = map[string][5]int{
 	"POST /v1/sandboxes/:id/ptys":                {403, 200, 403, 403, 404},
 	"GET /v1/sandboxes/:id/ptys":                 {200, 200, 403, 200, 404},
 	"GET /v1/sandboxes/:id/ptys/:pty":            {200, 200, 403, 200, 404},
+	"PATCH /v1/sandboxes/:id/ptys/:pty":          {403, 200, 403, 403, 404},
 	"DELETE /v1/sandboxes/:id/ptys/:pty":         {403, 200, 403, 403, 404},
 	"POST /v1/sandboxes/:id/ptys/:pty/ticket":    {200, 200, 403, 200, 404},
 	"GET " + socketPath:                          {0, 0, term.CloseForbidden, 0, term.CloseGone},

@@ -178,6 +178,11 @@ type terminalRequest struct {
 	Env    map[string]string `json:"env,omitempty" maxProperties:"128"`
 }
 
+// nameRequest is the body of PATCH …/ptys/{pty}.
+type nameRequest struct {
+	Name string `json:"name" minLength:"1" maxLength:"64" doc:"One line, not blank, without control characters."`
+}
+
 // groupRequest is the body of POST /v1/admin/groups.
 type groupRequest struct {
 	Name        string `json:"name" minLength:"1" maxLength:"60"`

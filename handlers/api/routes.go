@@ -102,6 +102,7 @@ func (s *server) routes() []route {
 		{http.MethodPost, one + "/ptys", "terminal.open", run, false, s.openTerminal},
 		{http.MethodGet, one + "/ptys", "terminal.list", read, false, s.listTerminals},
 		{http.MethodGet, pty, "terminal.list", read, false, s.getTerminal},
+		{http.MethodPatch, pty, "terminal.rename", run, false, s.renameTerminal},
 		{http.MethodDelete, pty, "terminal.close", run, false, s.closeTerminal},
 		{http.MethodPost, pty + "/ticket", "terminal.ticket", read, false, s.terminalTicket},
 		// Who may not look on is told by the service, with a close code.

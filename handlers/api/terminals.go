@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -17,6 +18,7 @@ import (
 
 type terminalBody struct {
 	ID        string   `json:"id"`
+	Name      string   `json:"name"` // that people gave it; "" for none
 	Status    string   `json:"status"`
 	Cols      int      `json:"cols"`
 	Rows      int      `json:"rows"`
@@ -31,7 +33,7 @@ type terminalBody struct {
 
 func toTerminal(t workspace.Terminal) terminalBody {
 	b := terminalBody{
-		ID: t.ID, Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: orNull(t.Driver), Viewers: t.Viewers,
+		ID: t.ID, Name: t.Name, Status: t.Status, Cols: t.Cols, Rows: t.Rows, Driver: orNull(t.Driver), Viewers: t.Viewers,
 		Oldest: t.Oldest, Next: t.Next, CreatedAt: stamp(t.CreatedAt),
 	}
 	if b.Viewers == nil {
@@ -96,6 +98,30 @@ func (s *server) getTerminal(c echo.Context) error {
 		return err
 	}
 	t, err := s.svc.Terminal(c.Request().Context(), actor(c), c.Param("id"), id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, toTerminal(t))
+}
+
+// renameTerminal: PATCH …/ptys/{pty} {"name"}.
+func (s *server) renameTerminal(c echo.Context) error {
+	id, err := terminalID(c)
+	if err != nil {
+		return err
+	}
+	o, err := readObject(c, smallBody)
+	if err != nil {
+		return err
+	}
+	name := o.line("name", 64)
+	if strings.TrimSpace(name) == "" {
+		o.fail("name", "must not be empty")
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	t, err := s.svc.RenameTerminal(c.Request().Context(), actor(c), c.Param("id"), id, name)
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,14 @@ func TestTerminals(t *testing.T) {
 	b := start(t)
 	got := b.do("POST", ptysPath, `{"cols":80,"rows":24,"cwd":"/","env":{"A":"b"},"user":"root"}`)
 	assert.Equal(t, 200, got.status)
-	assert.JSONEq(t, `{"id":"`+knownPTY+`","status":"running","cols":80,"rows":24,"driver":"robot","viewers":[],"oldest":0,"next":0,
+	assert.JSONEq(t, `{"id":"`+knownPTY+`","name":"","status":"running","cols":80,"rows":24,"driver":"robot","viewers":[],"oldest":0,"next":0,
 		"created_at":"0001-01-01T00:00:00.000000Z","exit_code":null,"signal":null}`, got.body)
 	assert.Equal(t, 200, b.do("POST", ptysPath, "").status)
 	assert.True(t, strings.HasPrefix(b.do("GET", ptysPath, "").body, "["))
 	assert.Equal(t, 200, b.do("GET", ptysPath+"/"+knownPTY, "").status)
+	assert.Contains(t, b.do("PATCH", ptysPath+"/"+knownPTY, `{"name":"build"}`).body, `"name":"build"`)
+	assertError(t, b.do("PATCH", ptysPath+"/"+knownPTY, `{}`), "invalid", "name")
+	assertError(t, b.do("PATCH", ptysPath+"/"+knownPTY, `{"name":7}`), "invalid", "name")
 	assert.JSONEq(t, `{"success":true}`, b.do("DELETE", ptysPath+"/"+knownPTY, "").body)
 	for _, method := range []string{"GET", "DELETE"} {
 		assert.Equal(t, 404, b.do(method, ptysPath+"/ptyx", "").status)

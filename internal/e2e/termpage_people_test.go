@@ -47,6 +47,19 @@ func TestSeveralAtOneTerminalInTheBrowser(t *testing.T) {
 	ann.says(`You type — watching: ` + bobName)
 	ann.until("the name in the list of terminals", `document.querySelector(".tab .who")?.textContent === "`+bobName+`"`)
 
+	// Whoever may type names a terminal, from the keyboard too; everybody sees it at once, as text.
+	const name = "build <i>7</i> ☃"
+	ann.focus(".tab[data-pty] [data-tab]")
+	ann.press("\u0802") // F2
+	ann.until("the question", `document.querySelector("dialog[open] input[name=name]")?.value === "Terminal 1"`)
+	ann.keepAll("rename")
+	ann.fill("dialog input[name=name]", name)
+	ann.press("\r")
+	for _, p := range []*tab{ann, bob} {
+		p.until("the new name", fmt.Sprintf(`document.querySelector(".tab[data-pty] [data-tab]").firstChild.data.trim() === %q && !document.querySelector("dialog[open]")`, name))
+	}
+	require.Contains(t, eval[string](bob, `document.querySelector(".xterm-helper-textarea").getAttribute("aria-label")`), name)
+
 	// A viewer sees all and changes nothing.
 	ann.line("echo $((40+2))")
 	bob.shows(`^42$`)

@@ -275,6 +275,10 @@ var sandboxAccounts = map[string]account{
 		_, err := w.Terminal(ctx, a, p.box, p.id)
 		return err
 	})},
+	"RenameTerminal": {kind: change, needs: runNeeds, prepare: anyTerminal, call: onPart(func(ctx context.Context, w *world, a auth.Actor, p part) error {
+		_, err := w.RenameTerminal(ctx, a, p.box, p.id, "build")
+		return err
+	})},
 	"CloseTerminal": {kind: change, needs: runNeeds, prepare: anyTerminal, call: onPart(func(ctx context.Context, w *world, a auth.Actor, p part) error {
 		return w.CloseTerminal(ctx, a, p.box, p.id)
 	})},

@@ -225,3 +225,23 @@ func TestRecordingsShowWhatWasAskedAndDecided(t *testing.T) {
 	want := "asked: " + used + "approved: " + used + "used: " + used + "asked: " + denied + "denied: " + denied
 	eventually(t, "the markers", func() bool { return c.played(t, tape)["m"] == want })
 }
+
+// A name is one line of text for everybody, and no way to say more.
+func TestATerminalIsRenamed(t *testing.T) {
+	w := newWorld(t)
+	box := w.newSandbox(t)
+	p := w.open(t, box)
+	const odd = "<b>build</b> \u202e☃"
+	got, err := w.RenameTerminal(t.Context(), w.ann, box, p.ID, "  "+odd+" ")
+	require.NoError(t, err)
+	require.Equal(t, odd, got.Name)
+	list, err := w.Terminals(t.Context(), w.ann, box)
+	require.NoError(t, err)
+	require.Equal(t, odd, list[0].Name)
+	for _, bad := range []string{"", " \t", strings.Repeat("é", 65), "a\nb", "\x1b[31m", "\xff"} {
+		_, err = w.RenameTerminal(t.Context(), w.ann, box, p.ID, bad)
+		wantKind(t, err, fault.Invalid)
+	}
+	_, err = w.RenameTerminal(t.Context(), w.ann, box, p.ID, strings.Repeat("é", 64))
+	require.NoError(t, err)
+}

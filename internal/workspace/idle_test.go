@@ -25,7 +25,7 @@ var counts = map[string]bool{
 	"RunCommand": true, "StartCommand": true, "CommandStdin": true, "KillCommand": true,
 	"StatFile": true, "ListFiles": true, "ReadFile": true, "PreviewFile": true, "ArchiveFiles": true, "SearchFiles": true,
 	"WriteFile": true, "MakeDirectory": true, "MoveFile": true, "DeleteFile": true, "CopyFile": true, "ChmodFile": true, "UnpackFiles": true,
-	"OpenTerminal": true, "CloseTerminal": true,
+	"OpenTerminal": true, "CloseTerminal": true, "RenameTerminal": true,
 	"KeepAlive": true,
 }
 

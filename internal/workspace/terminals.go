@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"sandgate/auth"
@@ -111,6 +112,37 @@ func (s *Service) Terminal(ctx context.Context, a auth.Actor, id, pty string) (T
 func (s *Service) peopled(id sandbox.ID, p agent.PTY) Terminal {
 	driver, viewers := s.o.Terminals.Viewers(id, p.ID)
 	return Terminal{PTY: p, Driver: driver, Viewers: viewers, Recording: s.liveTape(id, p.ID)}
+}
+
+// maxTerminalName is the longest name that people give a terminal, in characters.
+const maxTerminalName = 64
+
+// RenameTerminal gives a terminal another name, for everybody who looks at it: one line of 1 to 64 characters, which is text of
+// whoever gave it. Needs run.
+func (s *Service) RenameTerminal(ctx context.Context, a auth.Actor, id, pty, name string) (Terminal, error) {
+	r, client, done, err := s.usePart(ctx, a, "terminal.rename", id, pty)
+	if err != nil {
+		return Terminal{}, err
+	}
+	defer done()
+	if name = strings.TrimSpace(name); name == "" {
+		return Terminal{}, fault.Field("name", "must not be empty")
+	}
+	if msg := textProblem(name, maxTerminalName); msg != "" {
+		return Terminal{}, fault.Field("name", "%s", msg)
+	}
+	var renamed agent.PTY
+	what := approval.Action{Kind: approval.Other, Name: "terminal.rename", SandboxID: id, Target: pty}
+	err = s.change(ctx, a, what, func(ctx context.Context) (string, error) {
+		var err error
+		renamed, err = client.RenamePTY(ctx, pty, name)
+		return "to " + s.mask(ctx, id).hide(name), s.explain(ctx, r, err)
+	})
+	if err != nil {
+		return Terminal{}, err
+	}
+	s.feed.send(a.Workspace.ID, Change{Kind: "terminal", SandboxID: id})
+	return s.peopled(r.ID, renamed), nil
 }
 
 // CloseTerminal hangs one up. Needs run.

@@ -199,6 +199,21 @@ func (c *Client) PTY(ctx context.Context, id string) (PTY, error) {
 	return one[PTY](ctx, c, call{method: http.MethodGet, path: path, repeat: true})
 }
 
+// RenamePTY gives a terminal another name.
+func (c *Client) RenamePTY(ctx context.Context, id, name string) (PTY, error) {
+	path, err := path1("ptys", id, "")
+	if err != nil {
+		return PTY{}, err
+	}
+	body, err := json.Marshal(PTYName{name})
+	if err != nil {
+		return PTY{}, fmt.Errorf("terminal: %w", err)
+	}
+	k := c.postJSON(path, nil, body)
+	k.method, k.repeat = http.MethodPatch, true
+	return one[PTY](ctx, c, k)
+}
+
 // ClosePTY hangs the terminal up (HUP, then TERM, then KILL in short steps) and forgets it. What detached itself from
 // the session inside (tmux, setsid) goes on.
 func (c *Client) ClosePTY(ctx context.Context, id string) error {

@@ -129,6 +129,11 @@ type PTYSpec struct {
 	Env  map[string]string `json:"env,omitempty"`
 }
 
+// PTYName gives a terminal another name: PATCH /v1/ptys/{id}. It is text of 1 to MaxPTYName bytes.
+type PTYName struct {
+	Name string `json:"name"`
+}
+
 // PTY is what the agent says of a terminal. Oldest and Next are absolute byte offsets of its ring.
 type PTY struct {
 	ID        string    `json:"id"`

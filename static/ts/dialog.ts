@@ -82,6 +82,7 @@ export function startDialogs(): void {
 		if (box?.open && event.target instanceof Node && box.contains(event.target)) ready(box);
 	});
 	document.addEventListener("files-changed", closeDialog);
+	document.addEventListener("terminal-renamed", closeDialog);
 	const lone = find(".main [data-typed], .lone [data-typed]");
 	if (lone) ready(lone.closest("form") ?? document.body);
 }

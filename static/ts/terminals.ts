@@ -1,5 +1,6 @@
 // The tabs above the terminal: each terminal has one, and the preview. The terminal itself is a chunk of its own, loaded
 // when the first one is shown.
+import { openDialog } from "./dialog";
 import { all, find, icon, on, reason, toast, toSignIn } from "./dom";
 import { takeDrops } from "./drop";
 import type { Handle } from "./terminal";
@@ -122,12 +123,22 @@ function hint(tab: HTMLElement | null): void {
 	button.title = [tab.dataset.people ?? "", title].filter(Boolean).join(" — ");
 }
 
+/** Shows another name; what was drawn with the old one is named anew. */
+function rename(tab: HTMLElement, button: HTMLElement, name: string): void {
+	if (button.firstChild instanceof Text) button.firstChild.data = name;
+	else button.prepend(name);
+	find(".pen", tab)?.setAttribute("aria-label", `Rename ${name}`);
+	find("button.x", tab)?.setAttribute("aria-label", `Close ${name}`);
+	shown.get(tab.dataset.pty ?? "")?.handle?.rename(name);
+}
+
 /** Brings a tab up to date with the list. */
 function updateTab(tab: HTMLElement, p: Pty): void {
 	tab.dataset.people = p.people ?? "";
 	if (p.status === "exited") tab.setAttribute("data-ended", "");
 	const button = find("[data-tab]", tab);
 	if (!button) return;
+	if (nameOf(tab) !== p.name) rename(tab, button, p.name);
 	let who = find(".who", button);
 	if (!p.others) who?.remove();
 	else {
@@ -154,6 +165,14 @@ function addTab(p: Pty): void {
 	button.textContent = p.name;
 	tab.append(button);
 	if (canRun()) {
+		const pen = document.createElement("a");
+		pen.className = "x pen";
+		pen.href = `${base()}/ptys/${p.id}/rename`;
+		pen.dataset.dialog = "";
+		pen.title = "Rename (F2, or double click the name)";
+		pen.setAttribute("aria-label", `Rename ${p.name}`);
+		pen.append(icon("pencil"));
+		tab.append(pen);
 		const x = document.createElement("button");
 		x.type = "button";
 		x.className = "x";
@@ -262,7 +281,16 @@ export function startTerminals(): void {
 		const id = form.closest<HTMLElement>(".tab")?.dataset.pty;
 		if (id) void close(id);
 	});
+	const askName = (tab: HTMLElement) => {
+		const pen = find<HTMLAnchorElement>(".pen", tab.closest<HTMLElement>(".tab") ?? tab);
+		if (pen) void openDialog(pen.href);
+	};
+	on("dblclick", ".tab[data-pty] [data-tab]", (_, tab) => askName(tab));
 	on("keydown", "[data-tabs] [data-tab]", (event, tab) => {
+		if (event.key === "F2") {
+			event.preventDefault();
+			askName(tab);
+		}
 		if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
 		const tabs = all(".tabs .tab:not([hidden]) [data-tab]");
 		const to = tabs[(tabs.indexOf(tab) + (event.key === "ArrowRight" ? 1 : -1) + tabs.length) % tabs.length];

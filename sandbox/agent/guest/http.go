@@ -40,6 +40,7 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/ptys":                s.ptyOpen,
 		"GET /v1/ptys":                 s.ptyList,
 		"GET /v1/ptys/{id}":            s.ptyGet,
+		"PATCH /v1/ptys/{id}":          s.ptyRename,
 		"DELETE /v1/ptys/{id}":         s.ptyClose,
 		"POST /v1/ptys/{id}/attach":    s.ptyAttach,
 		"GET /v1/files/stat":           onPath(s.fileStat),

@@ -58,6 +58,24 @@ func (s *Server) ptyGet(w http.ResponseWriter, r *http.Request) error {
 	return ok(w, t.describe())
 }
 
+func (s *Server) ptyRename(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.pty(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	var to agent.PTYName
+	if err := readJSON(w, r, &to); err != nil {
+		return err
+	}
+	if to.Name == "" || len(to.Name) > agent.MaxPTYName {
+		return fault.Field("name", "must be 1 to %d bytes long", agent.MaxPTYName)
+	}
+	t.mu.Lock()
+	t.name = to.Name
+	t.mu.Unlock()
+	return ok(w, t.describe())
+}
+
 func (s *Server) ptyClose(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.pty(r.PathValue("id"))
 	if err != nil {

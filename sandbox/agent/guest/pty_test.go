@@ -252,6 +252,24 @@ func TestReattachSeesEveryByteOnce(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(after), want.String()+"END\r\n"))
 }
 
+func TestATerminalIsRenamed(t *testing.T) {
+	client, _ := newAgent(t)
+	s := openPTY(t, client)
+	ctx := within(t, time.Minute)
+	got, err := client.RenamePTY(ctx, s.id, "build ☃")
+	require.NoError(t, err)
+	require.Equal(t, "build ☃", got.Name)
+	got, err = client.PTY(ctx, s.id)
+	require.NoError(t, err)
+	require.Equal(t, "build ☃", got.Name)
+	for _, bad := range []string{"", strings.Repeat("x", agent.MaxPTYName+1)} {
+		_, err = client.RenamePTY(ctx, s.id, bad)
+		require.Equal(t, fault.Invalid, fault.KindOf(err))
+	}
+	_, err = client.RenamePTY(ctx, "ptyzzzzzzzzzzzzzzzzzzzz", "x")
+	require.Equal(t, fault.NotFound, fault.KindOf(err))
+}
+
 func TestClosePTYEndsStubbornJobs(t *testing.T) {
 	client, _ := newAgent(t)
 	s := openPTY(t, client)

@@ -37,6 +37,8 @@ export type Handle = {
 	progress(text: string, part?: number): void;
 	/** Asks the person; text is shown as what it is. */
 	ask(title: string, why: string, text: string, yes: string): Promise<boolean>;
+	/** Says that the terminal is called something else now. */
+	rename(name: string): void;
 	dispose(): void;
 };
 
@@ -61,6 +63,7 @@ export function mount(el: TerminalElement, options: Options): Handle {
 		say: (text) => view.say(text),
 		progress: (text, part) => view.progress(text, part),
 		ask: (title, why, text, yes) => ask(el, title, why, text, yes),
+		rename: (name) => view.named(name),
 		dispose: () => view.dispose(),
 	};
 }
@@ -159,17 +162,13 @@ class View {
 		);
 		this.bar = new Bar(this.status.people.root, tools);
 		this.find = new Find(search, () => this.focus());
-		this.screen = element("div", {
-			class: "tty-screen",
-			role: "group",
-			"aria-label": `${o.name}. Ctrl+Shift+L leaves the terminal.`,
-		});
+		this.screen = element("div", { class: "tty-screen", role: "group" });
 		el.replaceChildren(this.find.root, this.screen, this.bar.root);
 		el.terminalText = () => this.text();
 		el.terminalSize = () => `${this.term.rows} ${this.term.cols}`;
 		el.terminalScreen = () => this.lines(this.term.buffer.active.baseY, this.term.rows);
 		this.term.open(this.screen);
-		this.term.textarea?.setAttribute("aria-label", o.name);
+		this.named(o.name);
 		this.showLook();
 		this.listen();
 		this.link = new Link(o.url, {
@@ -192,6 +191,12 @@ class View {
 
 	progress(text: string, part?: number): void {
 		this.bar.progress(text, part);
+	}
+
+	/** Tells what the terminal is called to who does not see its tab. */
+	named(name: string): void {
+		this.screen.setAttribute("aria-label", `${name}. Ctrl+Shift+L leaves the terminal.`);
+		this.term.textarea?.setAttribute("aria-label", name);
 	}
 
 	dispose(): void {
