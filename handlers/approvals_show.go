@@ -353,7 +353,7 @@ func (v *visit) contents(one workspace.Approval, at string) (out []views.Approva
 			continue
 		}
 		c := views.ApprovalContent{
-			Name: contentName(b), Path: display(b.Path), Bound: b.Bound, Digest: b.SHA256, Size: size(b.Size), Get: at + "/contents/" + b.Name,
+			Name: contentName(b), Path: display(b.Path), Bound: b.Bound, Compared: b.Compared(), Digest: b.SHA256, Size: size(b.Size), Get: at + "/contents/" + b.Name,
 		}
 		data, err := v.s.o.Service.ApprovalContent(v.ctx(), v.actor, one.ID, b.Name)
 		if err != nil {
@@ -377,7 +377,7 @@ func contentName(b approval.Blob) string {
 		return "Its standard input"
 	case b.Name == approval.BlobContent:
 		return "What would be written"
-	case strings.HasPrefix(b.Name, approval.BlobScript):
+	case b.Compared():
 		return "The script that it runs"
 	}
 	return display(b.Name)

@@ -76,17 +76,18 @@ type Piece struct {
 
 // ApprovalContent is a content that goes with a request: what is written, a script that the command runs, its stdin.
 type ApprovalContent struct {
-	Name   string // "The script that it runs"
-	Path   string
-	Bound  bool
-	Digest string
-	Size   string
-	Words  string // what it is where it cannot be shown
-	Lines  []DiffLine
-	Cut    bool
-	Hex    [2]string // old and new
-	Images [2]string // addresses, old and new
-	Get    string    // address of the whole content
+	Name     string // "The script that it runs"
+	Path     string
+	Bound    bool
+	Compared bool // right before the command starts
+	Digest   string
+	Size     string
+	Words    string // what it is where it cannot be shown
+	Lines    []DiffLine
+	Cut      bool
+	Hex      [2]string // old and new
+	Images   [2]string // addresses, old and new
+	Get      string    // address of the whole content
 }
 
 // DiffLine is a row of two texts side by side. Class is "", "add", "del", "chg" or "skip".

@@ -121,6 +121,8 @@ type blobBody struct {
 	SHA256 string `json:"sha256"`
 	Size   int64  `json:"size"`
 	Bound  bool   `json:"bound" doc:"It is what is executed or written."`
+	// of scripts
+	Compared bool `json:"compared" doc:"It is compared right before the command starts, which does not start if it is another."`
 }
 
 type asksCommandBody struct {
@@ -177,6 +179,7 @@ type approvalRecordBody struct {
 	Write      *asksWriteBody    `json:"write,omitempty"`
 	Details    map[string]string `json:"details,omitempty" doc:"Of other kinds: what would be done."`
 	Contents   []blobBody        `json:"contents"`
+	Compared   []string          `json:"compared" doc:"Scripts that the command names: compared right before it starts, which it does not if one is another."`
 	Bound      []string          `json:"bound" doc:"Paths whose content is bound: the kept copy is what is used."`
 	NotBound   []string          `json:"not_bound" doc:"What the decision does not cover, in words."`
 	Before     []pastBody        `json:"before" doc:"What the requester did in the sandbox last."`
@@ -191,7 +194,9 @@ type approvalRecordBody struct {
 	GrantUntil *string           `json:"grant_until" doc:"Of a terminal: until when its requester may type in it."`
 }
 
-func toBlob(b approval.Blob) blobBody { return blobBody{b.Name, b.Path, b.SHA256, b.Size, b.Bound} }
+func toBlob(b approval.Blob) blobBody {
+	return blobBody{b.Name, b.Path, b.SHA256, b.Size, b.Bound, b.Compared()}
+}
 
 func toApproval(v workspace.Approval) approvalRecordBody {
 	r := v.Request
@@ -199,7 +204,7 @@ func toApproval(v workspace.Approval) approvalRecordBody {
 		ID: v.ID, Kind: string(v.Kind), Action: r.Action, Status: string(v.Status), SandboxID: v.SandboxID,
 		Requester: requesterBody{string(r.Requester.Kind), r.Requester.Name, orNull(r.Requester.Owner)},
 		Reason:    orNull(r.Reason), Why: r.Why, CreatedAt: stamp(v.CreatedAt), ExpiresAt: stamp(v.ExpiresAt), UseBy: stampOrNull(v.UseBy),
-		Digest: v.Digest, Contents: []blobBody{}, Bound: []string{}, NotBound: r.Unbound, Before: []pastBody{}, Waiting: v.Waiting,
+		Digest: v.Digest, Contents: []blobBody{}, Bound: []string{}, Compared: []string{}, NotBound: r.Unbound, Before: []pastBody{}, Waiting: v.Waiting,
 		UsedAt: stampOrNull(v.UsedAt), Outcome: orNull(v.Outcome), EndedWhy: orNull(v.Why), MayDecide: v.WhyNot == "", WhyNot: orNull(v.WhyNot),
 		GrantUntil: stampOrNull(v.Grant.Until), Effect: toEffect(v.Effect),
 	}
@@ -213,6 +218,9 @@ func toApproval(v workspace.Approval) approvalRecordBody {
 		b.Contents = append(b.Contents, toBlob(blob))
 		if blob.Bound && blob.Path != "" {
 			b.Bound = append(b.Bound, blob.Path)
+		}
+		if blob.Compared() {
+			b.Compared = append(b.Compared, blob.Path)
 		}
 	}
 	if !v.Decision.At.IsZero() {

@@ -12,6 +12,7 @@ import (
 type script struct {
 	Commands []simple // those inside of wrappers beside the wrapper
 	Unsure   string   // why it is not certain that these are all; "": they are
+	Hidden   []string // doubts for which there may be further ones, that are not among Commands
 }
 
 // simple is one command. Words after the certain ones are as they were written.
@@ -42,6 +43,14 @@ func parse(text string, env map[string]string) script {
 type parser struct{ out script }
 
 func (p *parser) doubt(why string) {
+	p.named(why)
+	if len(p.out.Hidden) < maxNested && !slices.Contains(p.out.Hidden, why) {
+		p.out.Hidden = append(p.out.Hidden, why)
+	}
+}
+
+// named is a doubt about a file that the command names: rules ask, and Scripts finds which file it is.
+func (p *parser) named(why string) {
 	if p.out.Unsure == "" {
 		p.out.Unsure = why
 	}
@@ -219,14 +228,21 @@ var executes = map[string][]string{
 	"printf": {"-v"},
 }
 
+// byPath reports whether a program is named by a path outside of where the image keeps programs.
+func byPath(name string) bool {
+	return strings.Contains(name, "/") && !slices.Contains([]string{"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"}, path.Dir(name))
+}
+
 func (p *parser) inside(argv []string, literal, depth int) {
 	name := path.Base(argv[0])
-	if dir := path.Dir(argv[0]); strings.Contains(argv[0], "/") && !slices.Contains([]string{"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"}, dir) {
-		p.doubt("a program that is run by its path may be another one under that name")
+	if byPath(argv[0]) {
+		p.named("a program that is run by its path may be another one under that name")
 	}
 	switch {
 	case slices.Contains(shells, name):
 		p.shell(argv, literal, depth)
+	case name == "source" || name == ".":
+		p.named(name + " can run other programs")
 	case slices.Contains(evaluators, name):
 		p.doubt(name + " can run other programs")
 	case executes[name] != nil:
@@ -263,7 +279,7 @@ func (p *parser) shell(argv []string, literal, depth int) {
 			break
 		}
 	}
-	p.doubt(path.Base(argv[0]) + " runs a script that is not part of the command")
+	p.named(path.Base(argv[0]) + " runs a script that is not part of the command")
 }
 
 func (p *parser) wrapper(name, valued string, argv []string, literal, depth int) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sandgate/auth"
@@ -74,6 +75,9 @@ func NewBlob(name string, data []byte, given, bound bool) Blob {
 	sum := sha256.Sum256(data)
 	return Blob{Name: name, SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data)), Given: given, Bound: bound, Data: data}
 }
+
+// Compared reports whether it is a file that has to be there unchanged when the command starts.
+func (b Blob) Compared() bool { return strings.HasPrefix(b.Name, BlobScript) }
 
 // Past is something that happened before.
 type Past struct {

@@ -171,6 +171,9 @@ func (s *Service) shownApproval(ctx context.Context, a auth.Actor, rec approval.
 			pairs[k] = m.hide(v)
 		}
 	}
+	for i := range r.Blobs {
+		r.Blobs[i].Path = m.hide(r.Blobs[i].Path)
+	}
 	for i := range r.Unbound {
 		r.Unbound[i] = m.hide(r.Unbound[i])
 	}

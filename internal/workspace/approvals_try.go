@@ -99,7 +99,7 @@ func (s *Service) try(ctx context.Context, a auth.Actor, rec approval.Record, r 
 		}
 	}
 	var c agent.CommandSpec
-	q, err := s.askCommand(ctx, box, &c)
+	q, err := s.askCommand(ctx, box, nil, &c) // only to take: nothing is looked for
 	if err != nil {
 		return "", err
 	}

@@ -21,7 +21,7 @@ const maxKept = 16 << 20
 
 // askCommand tells how a command is put before a person. What an approval binds is read from c and written back to it; the
 // sandbox's secrets are not in c yet.
-func (s *Service) askCommand(ctx context.Context, r sandbox.Record, c *agent.CommandSpec) (*asking, error) {
+func (s *Service) askCommand(ctx context.Context, r sandbox.Record, client *agent.Client, c *agent.CommandSpec) (*asking, error) {
 	set, err := s.secrets(ctx, r.ID)
 	if err != nil {
 		return nil, err
@@ -39,11 +39,17 @@ func (s *Service) askCommand(ctx context.Context, r sandbox.Record, c *agent.Com
 		}
 		return nil
 	}
-	q.found = func(_ context.Context, to *approval.Request) error {
+	q.found = func(ctx context.Context, to *approval.Request) error {
+		if err := findScripts(ctx, client, c, to); err != nil {
+			return err
+		}
 		to.Unbound = append(to.Unbound,
-			"Programs, libraries and data that the command uses are those that are in the sandbox when it runs.",
+			"Programs, libraries and data that the command uses, and what scripts run or import, are those that are in the sandbox when it runs.",
 			"What it fetches over the network is not known before.")
 		return nil
+	}
+	q.changed = func(ctx context.Context, kept *approval.Request) (string, error) {
+		return scriptChanged(ctx, client, kept)
 	}
 	q.take = func(from *approval.Request) error {
 		timeout, err := strconv.ParseInt(from.Params["timeout_ms"], 10, 64)
@@ -53,6 +59,7 @@ func (s *Service) askCommand(ctx context.Context, r sandbox.Record, c *agent.Com
 		c.Command, c.Cwd, c.User, c.TimeoutMS = from.Params["command"], from.Params["cwd"], from.Params["user"], timeout
 		c.Background, c.KeepStdin, c.Tag = from.Params["background"] == "true", from.Params["keep_stdin"] == "true", from.Params["tag"]
 		c.Env, c.Stdin = maps.Clone(from.Env), nil
+		c.Files = scriptsOf(from)
 		if b := from.Blob(approval.BlobStdin); b != nil {
 			c.Stdin = slices.Clone(b.Data)
 		}

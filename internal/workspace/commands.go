@@ -68,7 +68,7 @@ func (s *Service) command(ctx context.Context, a auth.Actor, id string, c *agent
 		c.ID = sandbox.RandomID("cmd")
 	}
 	what.Digest, what.Env = commandDigest(*c), c.Env
-	q, err := s.askCommand(ctx, r, c)
+	q, err := s.askCommand(ctx, r, client, c)
 	if err != nil {
 		return err
 	}

@@ -53,8 +53,23 @@ type CommandSpec struct {
 	TimeoutMS  int64             `json:"timeout_ms"`           // 0: DefaultTimeout for a foreground one, none for a background one
 	Background bool              `json:"background,omitempty"`
 	Tag        string            `json:"tag,omitempty"`
-	Last       bool              `json:"last,omitempty"` // no other will follow: nothing is made to stand by for one
+	Last       bool              `json:"last,omitempty"`  // no other will follow: nothing is made to stand by for one
+	Files      []FileSum         `json:"files,omitempty"` // what has to be there right before it starts; else fault.Conflict, and nothing starts
 }
+
+// FileSum is a regular file by its content.
+type FileSum struct {
+	Path   []byte `json:"path_b64"` // absolute; links are followed
+	Real   []byte `json:"real_b64"` // where that leads
+	SHA256 string `json:"sha256"`   // hex
+	Size   int64  `json:"size"`     // bytes
+}
+
+// Bounds of what is compared before a command starts.
+const (
+	MaxFileSums    = 16
+	MaxFileSumSize = 16 << 20 // bytes of one
+)
 
 // Command is what the agent says of one: GET /v1/commands/{id}.
 type Command struct {

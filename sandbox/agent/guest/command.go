@@ -112,6 +112,8 @@ func (s *Server) runCommand(spec agent.CommandSpec) (*command, error) {
 		return nil, fault.Field("timeout", "is outside 0 to 86400 seconds")
 	case len(spec.Stdin) > agent.MaxStdin:
 		return nil, fault.Field("stdin", "is over %d bytes", agent.MaxStdin)
+	case len(spec.Files) > agent.MaxFileSums:
+		return nil, fault.Field("files", "are more than %d", agent.MaxFileSums)
 	}
 	timeout := time.Duration(spec.TimeoutMS) * time.Millisecond
 	if timeout == 0 && !spec.Background {
@@ -142,7 +144,11 @@ func (s *Server) runCommand(spec agent.CommandSpec) (*command, error) {
 
 	c.mu.Lock() // until pid is set, nobody may signal or list this command
 	defer c.mu.Unlock()
-	if err := s.spawn(c, attr, timeout); err != nil {
+	err = unchanged(spec.Files) // nothing but the start itself comes after it
+	if err == nil {
+		err = s.spawn(c, attr, timeout)
+	}
+	if err != nil {
 		s.mu.Lock()
 		delete(s.commands, spec.ID)
 		s.mu.Unlock()
