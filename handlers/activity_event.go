@@ -146,7 +146,7 @@ func digests(e audit.Event) []views.Digest {
 		}
 	}
 	add("What was asked for", e.Digest)
-	if e.NewDigest != "" {
+	if e.NewDigest != "" || e.OldDigest != "" {
 		before := views.Digest{Name: "Before"}
 		switch e.OldDigest {
 		case "", agent.ReplacedClosed:
@@ -158,7 +158,7 @@ func digests(e audit.Event) []views.Digest {
 		default:
 			before.Hex = display(e.OldDigest)
 		}
-		if e.Action == "file.write" {
+		if e.Action == "file.write" || e.Action == "file.delete" {
 			out = append(out, before)
 		}
 	}

@@ -1,6 +1,9 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Create is CreateWithin without a quota.
 func (m *Manager) Create(ctx context.Context, r Record) (Record, error) {
@@ -13,3 +16,6 @@ func (m *Manager) Ready() int {
 	defer m.pool.mu.Unlock()
 	return len(m.pool.ready)
 }
+
+// SettleWithin sets how long a reconciliation waits for one sandbox.
+func (m *Manager) SettleWithin(d time.Duration) { m.settleWait = d }

@@ -45,6 +45,7 @@ type Manager struct {
 	pool       *pool
 	boxes      map[ID]*box // being created, running, or being removed
 	closing    bool
+	settleWait time.Duration // shorter in tests
 	rooms      rooms
 	rehearsing chan struct{} // one for each rehearsal that may run
 
@@ -110,7 +111,7 @@ func New(o Options) (*Manager, error) {
 	if o.Pool.Max > 0 && (o.Pool.Image == "" || o.Pool.State == nil) {
 		return nil, errors.New("sandbox manager: a pool needs an image and its state")
 	}
-	m := &Manager{o: o, boxes: map[ID]*box{}, borrowed: map[SaveID]int{}, pool: newPool(o.Pool), rehearsing: make(chan struct{}, rehearsals)}
+	m := &Manager{o: o, boxes: map[ID]*box{}, borrowed: map[SaveID]int{}, pool: newPool(o.Pool), rehearsing: make(chan struct{}, rehearsals), settleWait: settleWait}
 	m.life, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }

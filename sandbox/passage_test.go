@@ -78,6 +78,47 @@ func TestKillWinsOverARecordThatIsWritten(t *testing.T) {
 	}
 }
 
+// deaf is a runtime one of whose sandboxes does not answer any more.
+type deaf struct {
+	sandbox.Runtime
+	id sandbox.ID
+}
+
+func (r deaf) Settle(ctx context.Context, id sandbox.ID) (bool, error) {
+	if id != r.id {
+		return r.Runtime.Settle(ctx, id)
+	}
+	<-ctx.Done()
+	return false, ctx.Err()
+}
+
+// One sandbox that was being suspended and does not answer holds up neither the start of a server, nor its own kill, nor the
+// server's end.
+func TestASandboxThatDoesNotSettleHoldsNobodyUp(t *testing.T) {
+	d := newDen(t)
+	id, other := d.make(t), d.make(t)
+	d.write(t, other)
+	d.records.mu.Lock()
+	d.records.next = []writeFault{unanswered, refused}
+	d.records.mu.Unlock()
+	require.ErrorIs(t, d.Suspend(t.Context(), id), errStep)
+	for range 2 {
+		d.Close()
+		m, err := sandbox.New(sandbox.Options{Runtime: deaf{d.fake, id}, Records: d.records, Snapshots: d.records, Network: d.network})
+		require.NoError(t, err)
+		d.Manager = m
+		m.SettleWithin(10 * time.Millisecond)
+		require.NoError(t, m.Reconcile(t.Context()))
+		require.Equal(t, sandbox.Suspending, d.records.status(id))
+		d.busy(t, other)
+	}
+	require.NoError(t, d.Kill(t.Context(), id, sandbox.ReasonKilled))
+	require.NoError(t, d.Kill(t.Context(), other, sandbox.ReasonKilled))
+	require.Equal(t, sandbox.Gone, d.records.status(id))
+	d.empty(t)
+	d.Close()
+}
+
 // A save of a running sandbox that an earlier server did not finish is settled, once.
 func TestAnUnfinishedSaveIsSettled(t *testing.T) {
 	d := newDen(t)

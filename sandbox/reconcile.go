@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sandgate/internal/fault"
 )
@@ -174,20 +175,10 @@ func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
 	if err := m.admit(b); err != nil {
 		return nil // another call took it up, or the server stops
 	}
-	defer close(b.made)
 	if r.Status == Suspending {
-		if err := m.settle(ctx, b, r.Reason); fault.Is(err, fault.SandboxDied) {
-			return nil // it is on record
-		} else if err != nil {
-			m.forget(b)
-			return err
-		}
-		if m.boxOf(r.ID) != b {
-			return nil
-		}
-		m.keepInForce(ctx, r) // it runs on
-		return nil
+		return m.settleSuspend(ctx, b, r)
 	}
+	defer close(b.made)
 	defer m.forget(b)
 	if err := m.vacate(ctx, r.ID); err != nil {
 		return fmt.Errorf("take up %s: %w", r.ID, err)
@@ -204,4 +195,48 @@ func (m *Manager) takeUpSave(ctx context.Context, r Record, traces bool) error {
 		}
 	}
 	return nil
+}
+
+// settleWait is how long a reconciliation waits for one sandbox that was being suspended. A state of some GB takes minutes to be
+// written, and a sandbox that does not answer never ends: nobody else has to wait for them.
+const settleWait = 5 * time.Second
+
+// settleSuspend brings one that was being suspended when the server ended to where its host is. It goes on in the background
+// where that takes its time; who wants the sandbox meanwhile waits, and a kill ends it.
+func (m *Manager) settleSuspend(ctx context.Context, b *box, r Record) error {
+	settling, cancel := context.WithTimeout(m.life, suspendLimit)
+	b.interruptBy(cancel)
+	done, left := make(chan error), make(chan struct{})
+	m.wg.Go(func() {
+		defer cancel()
+		err := m.settle(settling, b, r.Reason)
+		switch {
+		case fault.Is(err, fault.SandboxDied): // it is on record
+			err = nil
+		case err != nil && b.isDoomed(): // the kill goes on from here
+			err = nil
+		case err != nil:
+			m.forget(b)
+		case m.boxOf(r.ID) == b:
+			m.keepInForce(settling, r) // it runs on
+		}
+		close(b.made)
+		select {
+		case done <- err:
+		case <-left:
+			if err != nil {
+				m.o.Log.Error("settle a suspend", "sandbox", string(b.id), "cause", err.Error()) // the next round tries again
+			}
+		}
+	})
+	defer close(left)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(m.settleWait):
+		m.o.Log.Info("a suspend is still being settled", "sandbox", string(b.id))
+		return nil
+	}
 }

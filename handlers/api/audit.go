@@ -34,7 +34,7 @@ type auditItem struct {
 	Outcome      string   `json:"outcome" doc:"ok, refused, failed; started while it goes on; unknown where the server ended before it did."`
 	Duration     *float64 `json:"duration" doc:"Seconds."`
 	Digest       *string  `json:"digest" doc:"SHA-256 of what was asked for."`
-	OldDigest    *string  `json:"old_digest" doc:"Of a write: SHA-256 of the file before; none, large or unreadable where there is none."`
+	OldDigest    *string  `json:"old_digest" doc:"Of a write, or a deletion of a file: SHA-256 of the file before; none, large or unreadable where there is none."`
 	NewDigest    *string  `json:"new_digest" doc:"Of a write: SHA-256 of the file after."`
 	OutputDigest *string  `json:"output_digest" doc:"Of the copy of a command's output that is kept."`
 	ApprovalID   *string  `json:"approval_id"`

@@ -44,7 +44,7 @@ type Event struct {
 
 // Facts are what an outcome can say beyond words. Digests are SHA-256 in hexadecimal.
 type Facts struct {
-	OldDigest    string // of a file before a write; "" when there was none, or a word that says why there is no digest
+	OldDigest    string // of a file before a write or its deletion; "" when there was none, or a word that says why there is no digest
 	NewDigest    string // of the file as it was written
 	OutputDigest string // of the copy of a command's output; made by End
 }

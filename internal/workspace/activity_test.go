@@ -100,6 +100,9 @@ func TestWritesTellBeforeAndAfter(t *testing.T) {
 	last(string(make([]byte, agent.MaxReplaced+1)))
 	e = last("three")
 	require.Equal(t, []string{agent.ReplacedLarge, hexSum("three")}, []string{e.OldDigest, e.NewDigest})
+	require.NoError(t, w.DeleteFile(ctx, w.ann, box, path, false))
+	e = w.events(t, audit.Filter{SandboxID: box, Action: "file.delete"})[0]
+	require.Equal(t, []string{hexSum("three"), ""}, []string{e.OldDigest, e.NewDigest})
 }
 
 func TestKeysAreToldWithTheirOwner(t *testing.T) {

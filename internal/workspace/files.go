@@ -201,7 +201,7 @@ func given(p []byte) []byte {
 	return p
 }
 
-// DeleteFile removes.
+// DeleteFile removes. The record's outcome holds the SHA-256 of a regular file.
 func (s *Service) DeleteFile(ctx context.Context, a auth.Actor, id string, path []byte, recursive bool) error {
 	_, err := s.fileInfoChange(ctx, a, id, "file.delete", path, nil, func(f *fileAct) { f.recursive = recursive },
 		func(ctx context.Context, c *agent.Client, f *fileAct) (agent.FileInfo, string, error) {
@@ -209,7 +209,11 @@ func (s *Service) DeleteFile(ctx context.Context, a auth.Actor, id string, path 
 			if f.recursive {
 				detail = "with everything in it"
 			}
-			return agent.FileInfo{}, detail, c.Delete(ctx, f.at, f.recursive)
+			deleted, err := c.Delete(ctx, f.at, f.recursive)
+			if err == nil {
+				findingsOf(ctx).facts = audit.Facts{OldDigest: deleted.Was}
+			}
+			return agent.FileInfo{}, detail, err
 		})
 	return err
 }

@@ -192,6 +192,11 @@ type FileInfo struct {
 	Replaced string `json:"replaced,omitempty"`
 }
 
+// Deleted is what was deleted.
+type Deleted struct {
+	Was string `json:"was,omitempty"` // of a regular file as FileInfo.Replaced; "": it was none
+}
+
 // What stands for the digest of a replaced file where there is none.
 const (
 	ReplacedNone   = "none"       // nothing was there

@@ -120,15 +120,22 @@ func (c *Client) Move(ctx context.Context, source, destination []byte, overwrite
 
 // Delete removes a file, a symlink itself, or an empty directory; a full one only when recursive, else fault.Conflict.
 // "/", "/work" and the agent's own places are refused with fault.BadRequest.
-func (c *Client) Delete(ctx context.Context, path []byte, recursive bool) error {
+func (c *Client) Delete(ctx context.Context, path []byte, recursive bool) (Deleted, error) {
 	q, err := pathQuery("path", path)
 	if err != nil {
-		return err
+		return Deleted{}, err
 	}
 	if recursive {
 		q.Set("recursive", "1")
 	}
-	return c.small(ctx, call{method: http.MethodDelete, path: "/v1/files", query: q}, maxSmall, nil)
+	return one[Deleted](ctx, c, call{method: http.MethodDelete, path: "/v1/files", query: q})
+}
+
+func (d Deleted) check() error {
+	if !possibleReplaced(d.Was) {
+		return fmt.Errorf("agent: an impossible digest")
+	}
+	return nil
 }
 
 // bulkDo does one call over a bridge of its own, which ends with the answer's body.

@@ -107,7 +107,14 @@ func (r *Runtime) pause(ctx context.Context, st state, stop bool) error {
 	if err := writeJSON(r.stateFile(st.ID), st, 0o600); err != nil {
 		return err
 	}
-	return r.call(ctx, startLimit, st.ID, append(r.flags(), "pause", string(st.ID))...)
+	return r.callWhole(ctx, st.ID, "pause")
+}
+
+// callWhole has runsc pause or resume a sandbox. Neither is ever cut short, not by the end of the server either: between the
+// sandbox and what runsc notes of it, the two would differ for good, and a sandbox that is paused without a note cannot be
+// resumed any more.
+func (r *Runtime) callWhole(ctx context.Context, id sandbox.ID, command string) error {
+	return r.callDetached(context.WithoutCancel(ctx), startLimit, id, append(r.flags(), command, string(id))...)
 }
 
 // unpause lets a sandbox run on.
@@ -117,8 +124,10 @@ func (r *Runtime) unpause(ctx context.Context, st state) error {
 		return err
 	}
 	// An error is that it was not paused yet; whether it runs is asked of itself.
-	err = r.call(context.WithoutCancel(ctx), startLimit, st.ID, append(r.flags(), "resume", string(st.ID))...)
-	if aerr := r.answers(ctx, st.ID); aerr != nil {
+	err = r.callWhole(ctx, st.ID, "resume")
+	limited, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if aerr := r.answers(limited, st.ID); aerr != nil {
 		return fmt.Errorf("let %s run on: %w", st.ID, errors.Join(err, aerr))
 	}
 	now.Paused = false
@@ -202,17 +211,22 @@ func (r *Runtime) dropNext(to sandbox.SaveID) error {
 	return os.RemoveAll(r.next(to))
 }
 
+// outlives reports whether an argument is a command of runsc that goes on when the server dies.
+func outlives(arg string) bool {
+	return arg == "checkpoint" || arg == "tar" || arg == "pause" || arg == "resume"
+}
+
 // Settle implements sandbox.Saver. A server that was killed may have left a runsc at its work: it is waited for.
 func (r *Runtime) Settle(ctx context.Context, id sandbox.ID) (bool, error) {
 	if err := check(id); err != nil {
 		return false, err
 	}
 	to := r.ownSave(id)
-	clean := 0 // looks in a row: a checkpoint that was just forked when the server died does not bear its name yet
+	clean := 0 // looks in a row: a program that was just forked when the server died does not bear its name yet
 	err := poll(ctx, saveLimit, func() (bool, error) {
 		found, args, err := r.strays(string(id))
 		clean++
-		if slices.ContainsFunc(found, func(p proc) bool { return slices.Contains(args[p.PID], "checkpoint") }) {
+		if slices.ContainsFunc(found, func(p proc) bool { return slices.ContainsFunc(args[p.PID], outlives) }) {
 			clean = 0
 		}
 		return clean > 5, err

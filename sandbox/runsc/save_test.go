@@ -219,7 +219,7 @@ func TestAServerKilledWhileItSuspends(t *testing.T) {
 	dropSaves(t, r)
 	plan := crashPlan{Cache: cacheOf(o), DataDir: o.DataDir, Inst: o.Inst, Binary: o.Binary, Agent: o.AgentBinary, Suspend: true}
 	for step, delays := range map[string][]time.Duration{
-		"pause": {0}, "checkpoint": {0, 10 * time.Millisecond, 60 * time.Millisecond}, "keep save": {0}, "free": {0, 3 * time.Millisecond},
+		"pause": {0, 14 * time.Millisecond, 18 * time.Millisecond, 22 * time.Millisecond, 26 * time.Millisecond}, "checkpoint": {0, 10 * time.Millisecond, 60 * time.Millisecond}, "keep save": {0}, "free": {0, 3 * time.Millisecond},
 	} {
 		for _, after := range delays {
 			id := start(t, r, small)

@@ -158,16 +158,29 @@ func copyFile(from, to string) error {
 	return out.Close()
 }
 
-func (s *Server) delete(p string, recursive bool) error {
+func (s *Server) delete(p string, recursive bool) (agent.Deleted, error) {
+	var out agent.Deleted
 	if err := s.guard(p); err != nil {
-		return err
+		return out, err
 	}
 	fi, err := os.Lstat(p)
 	if err != nil {
-		return fileFault(err)
+		return out, fileFault(err)
 	}
 	if fi.IsDir() && recursive {
-		return fileFault(os.RemoveAll(p)) // by descriptors: links planted meanwhile are removed, not followed
+		return out, fileFault(os.RemoveAll(p)) // by descriptors: links planted meanwhile are removed, not followed
 	}
-	return fileFault(os.Remove(p))
+	var was *os.File
+	if fi.Mode().IsRegular() {
+		if was, out.Was = openReplaced(p, fi); was != nil {
+			defer was.Close() // with it, what was deleted is really gone
+		}
+	}
+	if err := os.Remove(p); err != nil {
+		return agent.Deleted{}, fileFault(err)
+	}
+	if was != nil {
+		out.Was = digestReplaced(was)
+	}
+	return out, nil
 }

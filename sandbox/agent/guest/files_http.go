@@ -182,10 +182,11 @@ func (s *Server) fileMove(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) fileDelete(w http.ResponseWriter, r *http.Request, p string) error {
-	if err := s.delete(p, r.URL.Query().Get("recursive") == "1"); err != nil {
+	deleted, err := s.delete(p, r.URL.Query().Get("recursive") == "1")
+	if err != nil {
 		return err
 	}
-	return ok(w, struct{}{})
+	return ok(w, deleted)
 }
 
 func (s *Server) fileArchive(w http.ResponseWriter, r *http.Request, p string) error {

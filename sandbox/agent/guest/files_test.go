@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -202,7 +203,7 @@ func TestNamesAreBytes(t *testing.T) {
 		require.Equal(t, name, string(l.Entries[0].NameB64))
 		_, err = client.Move(ctx, []byte(path), []byte(path+"\xf0"), false)
 		require.NoError(t, err)
-		require.NoError(t, client.Delete(ctx, []byte(path+"\xf0"), false))
+		require.NoError(t, remove(ctx, client, []byte(path+"\xf0"), false))
 	}
 }
 
@@ -272,7 +273,7 @@ func TestChanges(t *testing.T) {
 	kind(t, fault.Conflict, err)
 	_, err = client.Mkdir(ctx, p("a/f/g"))
 	kind(t, fault.Conflict, err)
-	kind(t, fault.Conflict, client.Delete(ctx, p("a"), false))
+	kind(t, fault.Conflict, remove(ctx, client, p("a"), false))
 	_, err = client.Move(ctx, p("a/f"), p("a/b"), false)
 	kind(t, fault.Conflict, err)
 	_, err = client.Move(ctx, p("a"), p("a/b/c"), false)
@@ -285,13 +286,13 @@ func TestChanges(t *testing.T) {
 	_, err = client.Move(ctx, p("g"), p("a/f"), true)
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink("/etc/passwd", work+"/l"))
-	require.NoError(t, client.Delete(ctx, p("l"), true))
+	require.NoError(t, remove(ctx, client, p("l"), true))
 	require.FileExists(t, "/etc/passwd")
-	require.NoError(t, client.Delete(ctx, p("a"), true))
-	kind(t, fault.NotFound, client.Delete(ctx, p("a"), true))
+	require.NoError(t, remove(ctx, client, p("a"), true))
+	kind(t, fault.NotFound, remove(ctx, client, p("a"), true))
 	require.NoError(t, os.Symlink("/", work+"/root"))
 	for _, path := range []string{"/", "/proc", "/sys/kernel", "/.sandgate/agent", "/.sandgate-run", work, string(p("root/proc")), string(p("../" + filepath.Base(work)))} {
-		kind(t, fault.BadRequest, client.Delete(ctx, []byte(path), true))
+		kind(t, fault.BadRequest, remove(ctx, client, []byte(path), true))
 	}
 	_, err = client.Move(ctx, []byte(work), []byte(work+"2"), false)
 	kind(t, fault.BadRequest, err)
@@ -383,4 +384,28 @@ func TestManyTransfersAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func remove(ctx context.Context, client *agent.Client, path []byte, recursive bool) error {
+	_, err := client.Delete(ctx, path, recursive)
+	return err
+}
+
+// Of a regular file that is deleted, and of nothing else, the digest is told.
+func TestADeletedFileIsDigested(t *testing.T) {
+	client, work := newAgent(t)
+	ctx := within(t, time.Minute)
+	require.NoError(t, os.WriteFile(work+"/f", []byte("f"), 0o600))
+	require.NoError(t, os.WriteFile(work+"/large", nil, 0o600))
+	require.NoError(t, os.Truncate(work+"/large", agent.MaxReplaced+1))
+	require.NoError(t, os.Symlink("f", work+"/l"))
+	require.NoError(t, os.Mkdir(work+"/d", 0o700))
+	require.NoError(t, syscall.Mkfifo(work+"/p", 0o600))
+	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("f")))
+	for _, c := range []struct{ name, was string }{{"l", ""}, {"f", sum}, {"large", agent.ReplacedLarge}, {"d", ""}, {"p", ""}} {
+		deleted, err := client.Delete(ctx, []byte(work+"/"+c.name), true)
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.was, deleted.Was, c.name)
+		require.NoFileExists(t, work+"/"+c.name)
+	}
 }
