@@ -27,8 +27,10 @@ help: ## lists these commands
 
 run: ## prepares this machine (packages, runsc, programs) and serves on 127.0.0.1:8080; RUN_FLAGS="--listen ..." adds flags
 	@[[ $$EUID == 0 ]] || { echo "Sandboxes need namespaces, cgroups and mounts: run this as root (sudo make run)." >&2; exit 1; }
+	@echo "Preparing this machine and building Sandgate (a minute or two the first time) ..."
 	@$(MAKE) -j3 packages-run runsc build
 	@bin/sandgate setup --no-image
+	@echo "Starting ..."
 	@exec bin/sandgate serve $(RUN_FLAGS)
 
 build: bin/sandgate-agent bin/sandgate ## builds bin/sandgate and bin/sandgate-agent, both static
@@ -87,10 +89,10 @@ packages-run packages-test: packages-%:
 
 # go build decides itself whether there is anything to do.
 bin/sandgate-agent: FORCE
-	@$(GO_BUILD) -o $@ ./cmd/sandgate-agent
+	@echo "Building $@ ..."; $(GO_BUILD) -o $@ ./cmd/sandgate-agent
 
 bin/sandgate: FORCE static/dist/manifest.json
-	@$(GO_BUILD) -o $@ ./cmd/sandgate
+	@echo "Building $@ ..."; $(GO_BUILD) -o $@ ./cmd/sandgate
 
 # "sandgate setup" builds runsc, but it has to be built itself first: this compiles runsc's packages meanwhile.
 runsc:
@@ -106,10 +108,10 @@ $(SCHEMATHESIS)/.version-$(SCHEMATHESIS_VERSION): | packages-test
 	@rm -rf $(SCHEMATHESIS) && python3 -m venv $(SCHEMATHESIS) && $(SCHEMATHESIS)/bin/pip install --quiet --disable-pip-version-check schemathesis==$(SCHEMATHESIS_VERSION) && touch $@
 
 node_modules/.package-lock.json: package.json package-lock.json
-	@npm ci --silent && touch $@
+	@echo "Fetching what the pages are made of ..."; npm ci --silent && touch $@
 
 static/dist/manifest.json: node_modules/.package-lock.json $(shell git ls-files static '*.templ' tailwind.config.js 2>/dev/null)
-	@npm run --silent build
+	@echo "Building the pages ..."; npm run --silent build
 
 lint-go: bin/tools/gofumpt bin/tools/staticcheck bin/tools/lint static/dist/manifest.json
 	@ok=true; fail() { ok=false; echo "$$@" >&2; }; \

@@ -59,7 +59,6 @@ async function scripts() {
 	}
 	let size = 0;
 	for (const name of eager(outputs, manifest["app.js"])) size += gzipSync(readFileSync(join(dist, name))).length;
-	console.log(`scripts before the terminal: ${(size / 1000).toFixed(1)} kB gzip`);
 	if (size > scriptBudget) throw new Error(`scripts weigh ${size} bytes gzip, at most ${scriptBudget} are allowed`);
 }
 

@@ -60,6 +60,7 @@ func buildImage(e *env, images *image.Store, name, mirror string) error {
 
 type doctorCmd struct {
 	place        `embed:""`
+	JailPool     string `help:"As the server is started with it; default: as the last one was." env:"SANDGATE_JAIL_POOL" placeholder:"CIDR"`
 	NetworkProbe string `hidden:"" env:"-" help:"Try the network jail here, unless this network namespace is the one named."`
 }
 
@@ -78,12 +79,21 @@ func (c *doctorCmd) Run(e *env) error {
 		images, failed = nil, true
 		_, _ = fmt.Fprintf(e.stdout, "FAIL  %-18s %s\n      → run as root, or name a cache that is yours: --cache DIR\n", "image cache", words(err))
 	}
-	data := c.Data
-	if data == "" {
-		data = "/var/lib/sandgate"
+	data, err := c.path()
+	if err != nil {
+		return err
+	}
+	probe := networkProbe()
+	switch off, err := c.networkOff(data); {
+	case err != nil:
+		failed = true
+		_, _ = fmt.Fprintf(e.stdout, "FAIL  %-18s %s\n", "network jail", words(err))
+	case off:
+		probe = nil
+		_, _ = fmt.Fprintf(e.stdout, "off   %-18s sandboxes have no network at all: the server is started with --jail-pool off\n", "network jail")
 	}
 	for _, check := range runsc.Doctor(e.ctx, runsc.DoctorOptions{
-		Binary: binary, Images: images, DataDir: data, Inst: installedMark(data), NetworkProbe: networkProbe(),
+		Binary: binary, Images: images, DataDir: data, Inst: installedMark(data), NetworkProbe: probe,
 	}) {
 		mark := "ok  "
 		if !check.OK {
@@ -100,9 +110,18 @@ func (c *doctorCmd) Run(e *env) error {
 	return nil
 }
 
+// networkOff says whether sandboxes of this installation have no network: by the flag, or else by the last server.
+func (c *doctorCmd) networkOff(data string) (bool, error) {
+	if c.JailPool != "" {
+		return c.JailPool == jailOff, nil
+	}
+	last, err := (&dataDir{path: data}).lastJail()
+	return last.Pool == jailOff, err
+}
+
 // installedMark reads the mark of a data directory that exists; "" otherwise.
 func installedMark(data string) string {
-	b, err := os.ReadFile(filepath.Join(data, "inst"))
+	b, err := os.ReadFile(filepath.Join(data, instFile))
 	if err != nil {
 		return ""
 	}

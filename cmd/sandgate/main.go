@@ -122,12 +122,16 @@ func words(err error) string {
 	return fault.Public(err)
 }
 
-// describe shows a flag's environment variable and config key behind its help.
+// describe shows a flag's default, environment variable and config key behind its help.
 func describe(v *kong.Value) string {
 	if v.Flag == nil || len(v.Flag.Envs) == 0 {
 		return v.Help
 	}
-	return fmt.Sprintf("%s ($%s, config %q)", v.Help, v.Flag.Envs[0], v.Name)
+	usual := ""
+	if v.HasDefault {
+		usual = "default " + v.Default + ", "
+	}
+	return fmt.Sprintf("%s (%s$%s, config %q)", v.Help, usual, v.Flag.Envs[0], v.Name)
 }
 
 type versionCmd struct{}

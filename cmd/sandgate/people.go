@@ -33,6 +33,9 @@ func (c *userCreate) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.openOrMake(); err != nil { // the first thing that is done in a new one
+		return err
+	}
 	return c.with(e, func(ps *parts) error {
 		if _, err := ps.service.AdminCreateUser(e.ctx, c.Email, password, c.Admin); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"sandgate/internal/approval"
 	"sandgate/internal/audit"
+	"sandgate/internal/fault"
 	"sandgate/internal/seal"
 	"sandgate/internal/store"
 	"sandgate/internal/webhook"
@@ -30,7 +31,7 @@ import (
 
 // place are the flags that say where things are on this host; server-side commands share them.
 type place struct {
-	Data  string `help:"Data directory: database, keys, sandboxes." env:"SANDGATE_DATA" placeholder:"DIR"`
+	Data  string `help:"Data directory: database, keys, sandboxes; default: /var/lib/sandgate for root, ~/.local/share/sandgate for others." env:"SANDGATE_DATA" placeholder:"DIR"`
 	Cache string `help:"Cache: runsc and images; can be made again." env:"SANDGATE_CACHE" default:"/var/cache/sandgate" placeholder:"DIR"`
 	Runsc string `help:"Use this runsc instead of the one in the cache." env:"SANDGATE_RUNSC" placeholder:"PATH"`
 	Agent string `help:"The agent's binary; default: sandgate-agent beside this program." env:"SANDGATE_AGENT" placeholder:"PATH"`
@@ -49,6 +50,9 @@ type dataDir struct {
 	key  []byte // 32 bytes: seals the record
 	seal []byte // 32 bytes: encrypts the secrets of sandboxes
 }
+
+// instFile holds the installation's mark. It is made first: where it is, there is a data directory.
+const instFile = "inst"
 
 // errBusy says that a server holds the data directory.
 var errBusy = errors.New("another Sandgate server uses this data directory")
@@ -69,7 +73,25 @@ func (p *place) path() (string, error) {
 	return filepath.Abs(path)
 }
 
+// open opens a data directory that is there. One that is named wrongly must not look like one in which nothing happened.
 func (p *place) open() (*dataDir, error) {
+	path, err := p.path()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(path, instFile)); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(path, databaseFile)); err == nil {
+			return nil, damaged(path)
+		}
+		return nil, fault.New(fault.NotFound, "There is no data directory of Sandgate in %s. Name the right one with --data DIR or $SANDGATE_DATA; a new one is made by \"sandgate serve\" and \"sandgate user create\".", path)
+	} else if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	return p.openOrMake()
+}
+
+// openOrMake opens a data directory, making what of it is not there.
+func (p *place) openOrMake() (*dataDir, error) {
 	path, err := p.path()
 	if err != nil {
 		return nil, err
@@ -80,7 +102,14 @@ func (p *place) open() (*dataDir, error) {
 	if err := os.Chmod(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	inst, err := onceFile(filepath.Join(path, "inst"), func() []byte { return []byte(sandbox.RandomID("")[:4]) })
+	if _, err := os.Stat(filepath.Join(path, databaseFile)); err == nil { // a new mark would disown what is on the host, a new key the record
+		for _, name := range []string{instFile, "secret.key", "sealing.key"} {
+			if _, err := os.Stat(filepath.Join(path, name)); errors.Is(err, os.ErrNotExist) {
+				return nil, damaged(path)
+			}
+		}
+	}
+	inst, err := onceFile(filepath.Join(path, instFile), func() []byte { return []byte(sandbox.RandomID("")[:4]) })
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +122,13 @@ func (p *place) open() (*dataDir, error) {
 		return nil, err
 	}
 	if len(inst) != 4 || len(key) != 32 || len(sealing) != seal.KeyLen {
-		return nil, fmt.Errorf("%s: inst, secret.key or sealing.key is damaged; restore them from a backup", path)
+		return nil, damaged(path)
 	}
 	return &dataDir{path: path, inst: string(inst), key: key, seal: sealing}, nil
+}
+
+func damaged(path string) error {
+	return fmt.Errorf("%s: inst, secret.key or sealing.key is damaged; restore them from a backup", path)
 }
 
 func randomKey() []byte {

@@ -13,7 +13,7 @@ func TestTheDataDirectoryIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	p := place{Data: dir}
-	d, err := p.open()
+	d, err := p.openOrMake()
 	require.NoError(t, err)
 	fi, err := os.Stat(d.path)
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func (c *serveCmd) Run(e *env) error {
 	if js.servers, err = c.servers(); err != nil {
 		return err
 	}
-	dir, err := c.open()
+	dir, err := c.openOrMake()
 	if err != nil {
 		return err
 	}
