@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"sandgate/auth"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
@@ -85,6 +87,14 @@ func (s *Server) activityEvents(v *visit) error {
 		return s.noActivity(v)
 	}
 	f.BeforeSeq = 0
+	return v.tail(func(since int64) (string, templ.Component, error) {
+		rows, err := v.activityRows(f, q, since)
+		return "rows", rows.Table(), err
+	})
+}
+
+// tail streams what show gives whenever something came to the record after the page was loaded, whose end the address says.
+func (v *visit) tail(show func(since int64) (name string, what templ.Component, err error)) error {
 	since, err := strconv.ParseInt(v.QueryParam("since"), 10, 64)
 	if err != nil || since < 1 {
 		since = 1 // of a record that had nothing in it
@@ -94,20 +104,20 @@ func (s *Server) activityEvents(v *visit) error {
 		need = auth.SandboxesRead
 	}
 	seen := since // the page has what was there
-	return v.streamFor(need, min(s.o.Tick, tailEvery), false, func(out *events) error {
-		end, err := s.o.Service.RecordEnd(v.ctx(), v.actor)
+	return v.streamFor(need, min(v.s.o.Tick, tailEvery), false, func(out *events) error {
+		end, err := v.s.o.Service.RecordEnd(v.ctx(), v.actor)
 		if err != nil {
 			return err
 		}
 		if end == seen {
 			return out.open()
 		}
-		rows, err := v.activityRows(f, q, since)
+		name, what, err := show(since)
 		if err != nil {
 			return err
 		}
 		seen = end
-		return out.fragment("rows", rows.Table())
+		return out.fragment(name, what)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"sandgate/auth"
 	"sandgate/internal/audit"
 	"sandgate/internal/fault"
@@ -174,7 +176,7 @@ const (
 	storyBefore  = 5 // events that stand before the one that a link leads to
 )
 
-// sandboxStory is everything that happened to a sandbox, oldest first; it stays when the sandbox is gone.
+// sandboxStory is everything that happened to a sandbox, oldest first; it stays when the sandbox is gone. Its last page is live.
 func (s *Server) sandboxStory(v *visit) error {
 	id := v.Param("id")
 	r, err := s.o.Service.SandboxStory(v.ctx(), v.actor, id)
@@ -186,7 +188,7 @@ func (s *Server) sandboxStory(v *visit) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.o.Service.Activity(v.ctx(), v.actor, f)
+	end, err := s.o.Service.RecordEnd(v.ctx(), v.actor) // before the list: what comes in between is new
 	if err != nil {
 		return err
 	}
@@ -198,8 +200,11 @@ func (s *Server) sandboxStory(v *visit) error {
 	if r.Status != sandbox.Gone {
 		p.Open = v.base() + "/sandboxes/" + id
 	}
-	for _, e := range list {
-		p.Rows = append(p.Rows, v.event(e))
+	if p.Told, err = v.storyRows(f, 0); err != nil {
+		return err
+	}
+	if p.Told.Later == "" && r.Status != sandbox.Gone {
+		p.Events = fmt.Sprintf("%s/live?after=%d&since=%d", v.storyURL(id), f.AfterSeq, end)
 	}
 	if f.AfterSeq > 0 {
 		p.Earlier = v.storyURL(id)
@@ -216,10 +221,43 @@ func (s *Server) sandboxStory(v *visit) error {
 			p.Earlier += "?after=" + strconv.FormatInt(earlier[storyPerPage].Seq, 10)
 		}
 	}
-	if len(list) == storyPerPage {
-		p.Later = v.storyURL(id) + "?after=" + strconv.FormatInt(list[len(list)-1].Seq, 10)
-	}
 	return v.render(http.StatusOK, p.Page())
+}
+
+// storyRows is a page of a story; events with a number above since are marked as new, 0 marks none.
+func (v *visit) storyRows(f audit.Filter, since int64) (out views.StoryRows, err error) {
+	list, err := v.s.o.Service.Activity(v.ctx(), v.actor, f)
+	if err != nil {
+		return out, err
+	}
+	for _, e := range list {
+		r := v.event(e)
+		if r.New = since > 0 && e.Seq > since; r.New {
+			out.New++
+		}
+		out.Rows = append(out.Rows, r)
+	}
+	if len(list) == f.Limit {
+		out.Later = v.storyURL(f.SandboxID) + "?after=" + strconv.FormatInt(list[len(list)-1].Seq, 10)
+	}
+	return out, nil
+}
+
+// storyEvents streams the last page of a story whenever something came to the record.
+func (s *Server) storyEvents(v *visit) error {
+	id := v.Param("id")
+	if _, err := s.o.Service.SandboxStory(v.ctx(), v.actor, id); err != nil {
+		return err
+	}
+	f := audit.Filter{WorkspaceID: v.actor.Workspace.ID, SandboxID: id, Oldest: true, Limit: storyPerPage}
+	after, err := strconv.ParseInt(v.QueryParam("after"), 10, 64)
+	if err == nil && after > 0 {
+		f.AfterSeq = after
+	}
+	return v.tail(func(since int64) (string, templ.Component, error) {
+		rows, err := v.storyRows(f, since)
+		return "rows", rows.Table(), err
+	})
 }
 
 // storyStart reads where the page begins: after an event, or a little before the one that a link leads to.

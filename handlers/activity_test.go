@@ -82,6 +82,29 @@ func TestExportOfActivity(t *testing.T) {
 	require.Equal(t, 200, ask(h, "GET", activityPage+"/export?format=csv&sandbox="+sbRunning, nil, "who", "tom").Code)
 }
 
+// A story follows the record too, in its order, as long as there is room on the page.
+func TestStoryIsLive(t *testing.T) {
+	f := furnished()
+	story := activityPage + "/sandboxes/" + sbRunning
+	live := one(t, tree(t, ask(server(t, f), "GET", story, nil)), "[sse-connect]")
+	at := attr(live, "sse-connect")
+	require.Equal(t, story+"/live?after=0&since=9", at)
+	events := follow(t, listening(t, f), at)
+	f.mu.Lock()
+	f.events = append([]audit.Event{{Seq: 77, Action: "command.run", Target: "later", Outcome: "started", At: now}}, f.events...)
+	f.mu.Unlock()
+	rows := next(t, events, "rows")
+	require.Contains(t, rows, `id="event-77" data-id="77" class="new"`)
+	require.Contains(t, rows, `id="event-9" data-id="9" class=""`)
+	f.mu.Lock()
+	require.True(t, f.asked.Oldest)
+	require.Equal(t, sbRunning, f.asked.SandboxID)
+	f.mu.Unlock()
+	close(f.lost)
+	require.Equal(t, "end: forbidden", next(t, events, "end"))
+	require.Equal(t, 404, ask(server(t, furnished()), "GET", activityPage+"/sandboxes/sbzzzzzzzzzzzzzzzzzzzz/live", nil).Code)
+}
+
 // The list follows the record: what came since the page was loaded is marked.
 func TestActivityIsLive(t *testing.T) {
 	f := furnished()

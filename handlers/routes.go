@@ -150,6 +150,7 @@ func (s *Server) routes() []route {
 		{method: get, path: ws + "/activity/export", need: records, action: "audit.export", run: s.activityExport},
 		{method: get, path: ws + "/activity/record", need: whole, action: "audit.read", run: s.recordPage},
 		{method: get, path: ws + "/activity/sandboxes/:id", need: records, action: "audit.list", run: s.sandboxStory},
+		{method: get, path: ws + "/activity/sandboxes/:id/live", need: records, action: "audit.list", run: s.storyEvents},
 		{method: get, path: ws + "/activity/:event", need: records, action: "audit.read", run: s.activityEvent},
 
 		// people and keys

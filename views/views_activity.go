@@ -83,12 +83,19 @@ type SandboxStory struct {
 	State   ui.State
 	Facts   []Detail
 	Open    string // of the sandbox's own page; "" when it is gone
-	Rows    []ActivityRow
+	Told    StoryRows
+	Events  string // address of the live stream; "" where nothing more can come to this page
 	Earlier string
-	Later   string
 	List    string
 	NDJSON  string
 	CSV     string
+}
+
+// StoryRows is a page of a sandbox's story, which is replaced live.
+type StoryRows struct {
+	Rows  []ActivityRow
+	New   int
+	Later string // address of the next page
 }
 
 // RecordPage is about the record itself: its head, whether it holds, how large it is.
