@@ -158,17 +158,34 @@ func onceFile(path string, make func() []byte) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// lockPatience is how long a server or command waits for the data directory. What a killed server was just starting holds its
+// files, the lock among them, until it has become the other program: on a busy host that takes a while.
+const lockPatience = 5 * time.Second
+
 // lock takes the data directory for a server, or for a command that changes the host. Released by the process's end too.
-func (d *dataDir) lock() (release func(), err error) {
+func (d *dataDir) lock(ctx context.Context, patience time.Duration) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(patience); ; {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-late:
+			err = errBusy
+		case <-tick.C:
+			continue
+		}
 		_ = f.Close()
-		return nil, errBusy
+		return nil, err
 	}
-	return func() { _ = f.Close() }, nil
 }
 
 func (d *dataDir) controlSocket() string { return filepath.Join(d.path, "control.sock") }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -26,4 +29,26 @@ func TestTheDataDirectoryIsPrivate(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, fi.Mode().Perm()&0o077, e.Name())
 	}
+}
+
+// What a killed server was starting holds the lock for a moment longer than the server lived; another server is told.
+func TestTheLockIsWaitedFor(t *testing.T) {
+	d := &dataDir{path: t.TempDir()}
+	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	child := exec.Command("sleep", "1")
+	child.ExtraFiles = []*os.File{f}
+	require.NoError(t, child.Start())
+	require.NoError(t, f.Close())
+
+	release, err := d.lock(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, child.Wait())
+	_, err = d.lock(t.Context(), 0)
+	require.ErrorIs(t, err, errBusy)
+	release()
+	release, err = d.lock(t.Context(), time.Minute)
+	require.NoError(t, err)
+	release()
 }

@@ -68,7 +68,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	release, err := dir.lock()
+	release, err := dir.lock(e.ctx, lockPatience)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (p *place) lockedWhole(e *env, logger *slog.Logger) (*parts, func(), error)
 	if err != nil {
 		return nil, nil, err
 	}
-	release, err := dir.lock()
+	release, err := dir.lock(e.ctx, lockPatience)
 	if err != nil {
 		return nil, nil, err
 	}
