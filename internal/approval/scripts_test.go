@@ -44,8 +44,11 @@ func TestScriptsThatACommandNames(t *testing.T) {
 		{"echo 'unfinished", nil, []string{"not a well-formed script"}},
 		{"PATH=/work/bin python x.py", []string{"/work/x.py"}, []string{"changes which programs run"}},
 		{"echo hi > x; rm -rf /work/y", nil, nil},
-		{"python a.py; python b.py; python c.py; python d.py; python e.py; python f.py; python g.py; python h.py; python i.py",
-			[]string{"/work/a.py", "/work/b.py", "/work/c.py", "/work/d.py", "/work/e.py", "/work/f.py", "/work/g.py", "/work/h.py"}, []string{"more files"}},
+		{
+			"python a.py; python b.py; python c.py; python d.py; python e.py; python f.py; python g.py; python h.py; python i.py",
+			[]string{"/work/a.py", "/work/b.py", "/work/c.py", "/work/d.py", "/work/e.py", "/work/f.py", "/work/g.py", "/work/h.py"},
+			[]string{"more files"},
+		},
 	} {
 		list, unsure := Scripts(c.command, "/work", nil)
 		var paths []string
