@@ -121,6 +121,7 @@ func TestSeveralAtOneTerminalInTheBrowser(t *testing.T) {
 	second.role("driver")
 
 	// A window that nobody sees does not size the terminal.
+	second.stty(second.grid) // it has come to rest since it was loaded
 	size := second.grid()
 	hide := `Object.defineProperty(document, "visibilityState", {configurable: true, get: () => %q}); document.dispatchEvent(new Event("visibilitychange"))`
 	eval[chromedp.Void](second, fmt.Sprintf(hide, "hidden"))
