@@ -18,14 +18,19 @@ func (p *tab) grid() string {
 	return eval[string](p, `(`+front+`).terminalSize()`)
 }
 
+// shellSize asks the shell in front for the size of its terminal. n tells one answer from the one before.
+func (p *tab) shellSize(n int) string {
+	p.t.Helper()
+	p.line(fmt.Sprintf("clear; echo $(stty size) at %d", n))
+	return strings.TrimSuffix(p.shows(fmt.Sprintf(`^\d+ \d+ at %d$`, n)), fmt.Sprintf(" at %d", n))
+}
+
 // stty asks the shell in front for the size of its terminal until it is want.
 func (p *tab) stty(want func() string) {
 	p.t.Helper()
 	last := ""
-	for n, deadline := 0, time.Now().Add(time.Minute); time.Now().Before(deadline); n++ {
-		p.line(fmt.Sprintf("clear; echo $(stty size) at %d", n))
-		last = strings.TrimSuffix(p.shows(fmt.Sprintf(`^\d+ \d+ at %d$`, n)), fmt.Sprintf(" at %d", n))
-		if last == want() {
+	for n, deadline := 1, time.Now().Add(time.Minute); time.Now().Before(deadline); n++ {
+		if last = p.shellSize(n); last == want() {
 			return
 		}
 	}
@@ -121,10 +126,9 @@ func TestSeveralAtOneTerminalInTheBrowser(t *testing.T) {
 	second.role("driver")
 
 	// A window that nobody sees does not size the terminal.
-	second.stty(second.grid) // it has come to rest since it was loaded
-	size := second.grid()
 	hide := `Object.defineProperty(document, "visibilityState", {configurable: true, get: () => %q}); document.dispatchEvent(new Event("visibilitychange"))`
 	eval[chromedp.Void](second, fmt.Sprintf(hide, "hidden"))
+	size := second.shellSize(0) // what was on its way when it was hidden has come before this is typed
 	second.size(700, 500)
 	second.stty(func() string { return size })
 	eval[chromedp.Void](second, fmt.Sprintf(hide, "visible"))
