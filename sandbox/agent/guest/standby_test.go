@@ -149,7 +149,7 @@ func TestWhatCannotBeDoneByWhatStandsBy(t *testing.T) {
 	if pid == 0 {
 		return
 	}
-	long := strings.Repeat("x", imageMost)
+	long := strings.Repeat("x", 64<<10) // more than it could be told
 	c, out := ended(t, s, agent.CommandSpec{Command: "cat; echo " + long, Stdin: []byte("in\n")})
 	require.Equal(t, "in\n"+long+"\n", out)
 	require.NotEqual(t, pid, c.pid, "it has no standard input")
