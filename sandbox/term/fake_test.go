@@ -19,7 +19,7 @@ import (
 const (
 	testID  = sandbox.ID("sbaaaaaaaaaaaaaaaaaaaa")
 	testPTY = "ptyaaaaaaaaaaaaaaaaaaaa"
-	soon    = 10 * time.Second
+	soon    = 60 * time.Second
 )
 
 var errBridge = errors.New("bridge broke")

@@ -241,7 +241,8 @@ func (r *recorder) step(buf []byte) (more bool, exit *agent.Exit, _ error) {
 	s, now := r.s, time.Now()
 	s.mu.Lock()
 	if !r.seated {
-		if !s.settled {
+		// What was read of a terminal that ended meanwhile is on record too.
+		if !s.settled && (s.ended == nil || r.since > s.ring.next) {
 			defer s.mu.Unlock()
 			return false, nil, s.endedError()
 		}

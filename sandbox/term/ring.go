@@ -1,17 +1,31 @@
 package term
 
-// ring keeps the newest bytes of a stream under their absolute offsets. It grows by doubling up to its limit, so that a
-// quiet terminal costs little. Not safe for concurrent use.
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// ring keeps the newest bytes of a stream under their absolute offsets. Not safe for concurrent use.
+//
+// Its memory is mapped and not of the heap: what was never written to costs nothing, so a quiet terminal costs little without
+// anything that grows; and the garbage collector, which lets the heap become twice what is in use, has nothing to do with 4 MiB of
+// each terminal.
 type ring struct {
-	buf   []byte
-	limit int
-	next  int64 // offset of the byte that comes next
-	n     int   // bytes kept: offsets [next-n, next)
+	buf  []byte // as large as the ring may be
+	next int64  // offset of the byte that comes next
+	n    int    // bytes kept: offsets [next-n, next)
 }
 
-const ringStart = 32 << 10
-
-func newRing(limit int) *ring { return &ring{limit: limit} }
+func newRing(limit int) *ring {
+	buf, err := unix.Mmap(-1, 0, limit, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil { // the process has no room for another mapping
+		return &ring{buf: make([]byte, limit)}
+	}
+	r := &ring{buf: buf}
+	runtime.AddCleanup(r, func(buf []byte) { _ = unix.Munmap(buf) }, buf) // nothing else refers to it: what leaves is copied
+	return r
+}
 
 func (r *ring) oldest() int64 { return r.next - int64(r.n) }
 
@@ -22,33 +36,17 @@ func (r *ring) append(p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	if len(p) > r.limit {
-		r.next += int64(len(p) - r.limit)
-		p = p[len(p)-r.limit:]
+	if over := len(p) - len(r.buf); over > 0 {
+		r.next += int64(over)
+		p = p[over:]
 		r.n = 0
-	}
-	if want := min(r.n+len(p), r.limit); want > len(r.buf) {
-		r.grow(want)
 	}
 	at := int(r.next % int64(len(r.buf)))
 	c := copy(r.buf[at:], p)
 	copy(r.buf, p[c:])
 	r.next += int64(len(p))
 	r.n = min(r.n+len(p), len(r.buf))
-}
-
-func (r *ring) grow(want int) {
-	size := max(len(r.buf), min(ringStart, r.limit))
-	for size < want {
-		size *= 2
-	}
-	old := make([]byte, r.n)
-	from := r.oldest()
-	r.copyAt(old, from)
-	r.buf = make([]byte, min(size, r.limit))
-	at := int(from % int64(len(r.buf)))
-	c := copy(r.buf[at:], old)
-	copy(r.buf, old[c:])
+	runtime.KeepAlive(r)
 }
 
 // copyAt fills dst from an offset on and says how much there was; the offset must lie in [oldest, next].
@@ -60,5 +58,6 @@ func (r *ring) copyAt(dst []byte, off int64) int {
 	at := int(off % int64(len(r.buf)))
 	c := copy(dst[:n], r.buf[at:])
 	copy(dst[c:n], r.buf)
+	runtime.KeepAlive(r) // its memory goes with it
 	return n
 }

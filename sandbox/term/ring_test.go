@@ -1,15 +1,20 @@
 package term
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestRingKeepsTheNewest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for _, limit := range []int{1, 7, 1000, ringStart + 5} {
+	for _, limit := range []int{1, 7, 1000, 40_000} {
 		r := newRing(limit)
 		var all []byte
 		for range 500 {
@@ -26,6 +31,28 @@ func TestRingKeepsTheNewest(t *testing.T) {
 			require.Equal(t, string(all[r.oldest():]), string(got[:n]))
 		}
 	}
+}
+
+// Memory of rings that nobody has any more is given back.
+func TestRingsAreGivenBack(t *testing.T) {
+	mapped := func() int {
+		b, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		total := 0
+		for line := range strings.Lines(string(b)) {
+			var from, to int
+			if _, err := fmt.Sscanf(line, "%x-%x", &from, &to); err == nil {
+				total += to - from
+			}
+		}
+		return total
+	}
+	const size, count = 16 << 20, 64
+	before := mapped()
+	for range count {
+		newRing(size).append([]byte("x"))
+	}
+	require.Eventually(t, func() bool { runtime.GC(); return mapped()-before < size*count/2 }, time.Minute, time.Millisecond)
 }
 
 func TestPartialTail(t *testing.T) {
