@@ -135,8 +135,8 @@ func TestTheRecordOutlivesTheServer(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}()
-	require.Eventually(t, func() bool { return len(api.audit("outcome=started&q=sleep").Items) == 1 }, 30*time.Second, 50*time.Millisecond)
-	require.Eventually(t, func() bool { _, n := receiver.last(); return n >= 2 }, 30*time.Second, 50*time.Millisecond, "no head was told")
+	require.Eventually(t, func() bool { return len(api.audit("outcome=started&q=sleep").Items) == 1 }, 2*time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { _, n := receiver.last(); return n >= 2 }, 2*time.Minute, 50*time.Millisecond, "no head was told")
 	head, _ := receiver.last()
 	s.stop(syscall.SIGKILL)
 	<-begun

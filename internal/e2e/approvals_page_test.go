@@ -68,7 +68,7 @@ curl -sS -m 5 http://203.0.113.9/; (setsid sleep 300 &) ; echo done`
 		default:
 			return false
 		}
-	}, 30*time.Second, 10*time.Millisecond, "the operator's address is told, and not what it is")
+	}, 2*time.Minute, 10*time.Millisecond, "the operator's address is told, and not what it is")
 	require.True(t, eval[bool](p, `[...document.querySelectorAll(".cmd .p-bad")].some(e => e.textContent == "rm")`), "what deserves a second look is marked")
 	p.until("how many wait, in the title", `document.title.startsWith("(1)")`)
 	p.keepAll("approvals-command")

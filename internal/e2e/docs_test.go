@@ -75,7 +75,7 @@ func TestTheExamplesOfTheDocs(t *testing.T) {
 			}
 		}
 		return vars["RECORDING"] != ""
-	}, 30*time.Second, 50*time.Millisecond)
+	}, 2*time.Minute, 50*time.Millisecond)
 	asking := func(of rest) string {
 		var box struct{ ID string }
 		of.ok("POST", "/v1/sandboxes", map[string]any{"approval": map[string]string{"command": "ask"}}, &box)

@@ -216,7 +216,7 @@ func (h *shop) empty(when string, but ...sandbox.ID) {
 	}
 	var left []string
 	// Bridges that were just closed end a moment later, and a save that was broken off is settled beside the reconciliation.
-	require.Eventually(h.t, func() bool { left = strange(); return len(left) == 0 }, 30*time.Second, 20*time.Millisecond, "left %s: %v", when, &left)
+	require.Eventually(h.t, func() bool { left = strange(); return len(left) == 0 }, 2*time.Minute, 20*time.Millisecond, "left %s: %v", when, &left)
 	all, err := h.records.Sandboxes(ctx, sandbox.Filter{})
 	require.NoError(h.t, err)
 	for _, r := range all {

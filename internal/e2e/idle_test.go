@@ -41,7 +41,7 @@ func TestIdleSandboxesOnRealTime(t *testing.T) {
 		return code == http.StatusNotFound
 	}
 	eventually := func(what string, cond func() bool) {
-		require.Eventually(t, cond, 30*time.Second, 200*time.Millisecond, what)
+		require.Eventually(t, cond, 2*time.Minute, 200*time.Millisecond, what)
 	}
 	var wait sync.WaitGroup
 	defer wait.Wait()

@@ -110,7 +110,7 @@ func TestARecordingOutlivesACrashOfTheServer(t *testing.T) {
 		var r recordingJSON
 		api.ok("GET", "/v1/recordings/"+id, nil, &r)
 		return r.End == "exited"
-	}, 30*time.Second, 50*time.Millisecond)
+	}, 2*time.Minute, 50*time.Millisecond)
 	parts, length := api.cast(id)
 	require.Equal(t, "7", parts["x"])
 	require.Contains(t, parts["m"], "asked: "+asked.ID)

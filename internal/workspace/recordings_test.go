@@ -139,7 +139,7 @@ func (w *world) recordings(t *testing.T) []workspace.Recording {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 30*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, ok, 2*time.Minute, 5*time.Millisecond, what)
 }
 
 func (w *world) open(t *testing.T, box string) workspace.Terminal {

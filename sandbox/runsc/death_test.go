@@ -78,7 +78,7 @@ while True: x.append(bytearray(10000000))'`)
 	require.Eventually(t, func() bool {
 		out, err := inside(t.Context(), r, id, "echo alive")
 		return err == nil && out == "alive\n"
-	}, 30*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	noticed := fmt.Sprintf("it goes on\" sandbox=%s killed=%d", id, r.cg.events(r.name(id)).oomKills)
 	for line := ""; !strings.Contains(line, noticed); {
 		select {

@@ -108,7 +108,7 @@ func TestAFirstBridgeThatNobodyHas(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := dialed(t, r, id).Hello(t.Context())
 		return err == nil
-	}, 30*time.Second, 50*time.Millisecond, "another runtime has to go the long way")
+	}, 2*time.Minute, 50*time.Millisecond, "another runtime has to go the long way")
 }
 
 // The rest of a sandbox's network is made beside it; without it nothing runs, and nothing is left.

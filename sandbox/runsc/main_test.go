@@ -76,7 +76,7 @@ func nothingLeft(t *testing.T, o Options, when string, args ...any) {
 		var err error
 		left, err = sandboxtest.Census(o.Inst, o.DataDir)
 		return err == nil && len(left) == 0
-	}, 30*time.Second, 10*time.Millisecond, append([]any{"left on the host " + when + ": %v"}, append(args, &left)...)...)
+	}, 2*time.Minute, 10*time.Millisecond, append([]any{"left on the host " + when + ": %v"}, append(args, &left)...)...)
 }
 
 func open(t *testing.T, o Options) *Runtime {

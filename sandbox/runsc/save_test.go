@@ -242,7 +242,7 @@ func TestAServerKilledWhileItSuspends(t *testing.T) {
 					}
 					running, err := r.Settle(t.Context(), id)
 					return !running || err != nil
-				}, 30*time.Second, 10*time.Millisecond, "%s after %s", step, after)
+				}, 2*time.Minute, 10*time.Millisecond, "%s after %s", step, after)
 			}
 			again, err := dialed(t, r, id).Hello(t.Context())
 			require.NoError(t, err, "%s after %s", step, after)

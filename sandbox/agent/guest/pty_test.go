@@ -216,7 +216,7 @@ func TestTerminalRunsOnWithNobodyAttached(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p, err := client.PTY(within(t, 5*time.Second), s.id)
 		return err == nil && p.Next > printed && p.Next-p.Oldest == agent.DefaultRing
-	}, 30*time.Second, 5*time.Millisecond, "a ring that nobody reads overflows to the end")
+	}, 2*time.Minute, 5*time.Millisecond, "a ring that nobody reads overflows to the end")
 	again := attach(t, client, s.id, 10)
 	again.wait("900000\r\nDONE\r\n")
 	require.Greater(t, again.first, int64(10), "the offset shows that something is gone")

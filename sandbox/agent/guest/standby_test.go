@@ -235,7 +235,7 @@ func TestWhatNothingStandsByAfter(t *testing.T) {
 		if last {
 			require.Never(t, ready, 300*time.Millisecond, 10*time.Millisecond)
 		} else {
-			require.Eventually(t, ready, 30*time.Second, 10*time.Millisecond)
+			require.Eventually(t, ready, 2*time.Minute, 10*time.Millisecond)
 		}
 	}
 }
