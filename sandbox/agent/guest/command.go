@@ -33,8 +33,6 @@ type command struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced at every change below
 	logs      [2]outlog
-	outputs   [2]*os.File // our ends of the pipes; nil once nobody holds the other
-	taken     [2]int64    // bytes read from them, kept or not
 	readers   map[*reader]struct{}
 	exit      *agent.Exit
 	ended     time.Time
@@ -163,94 +161,29 @@ func (s *Server) runCommand(spec agent.CommandSpec) (*command, error) {
 var pumpBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 // pump moves one stream into its log until the last holder of the pipe is gone. After the command's end it goes on
-// reading into nowhere, so that what was left in the background meets no full or broken pipe. Reading and keeping are one step
-// under the lock, so that under it every byte is either in the pipe or in the log.
+// reading into nowhere, so that what was left in the background meets no full or broken pipe.
 func (c *command) pump(i int, f *os.File) {
+	defer f.Close()
 	buf := pumpBuffers.Get().(*[]byte)
 	defer pumpBuffers.Put(buf)
-	raw, err := f.SyscallConn()
-	for err == nil {
-		n := 0
-		var failed error
-		err = raw.Read(func(fd uintptr) bool {
+	for {
+		n, err := f.Read(*buf)
+		if n > 0 {
 			c.mu.Lock()
-			defer c.mu.Unlock()
-			n, failed = syscall.Read(int(fd), *buf)
-			if n > 0 {
-				c.logs[i].add((*buf)[:n])
-				c.taken[i] += int64(n)
-				c.wakeLocked()
+			c.logs[i].add((*buf)[:n])
+			c.wakeLocked()
+			for !c.spec.Background && c.exit == nil && c.aheadLocked(i) {
+				changed := c.changed
+				c.mu.Unlock()
+				<-changed
+				c.mu.Lock()
 			}
-			return failed != syscall.EAGAIN
-		})
-		if failed == syscall.EINTR {
-			continue
-		}
-		if n <= 0 {
-			break
-		}
-		c.mu.Lock()
-		for !c.spec.Background && c.exit == nil && c.aheadLocked(i) {
-			changed := c.changed
 			c.mu.Unlock()
-			<-changed
-			c.mu.Lock()
 		}
-		c.mu.Unlock()
-	}
-	c.mu.Lock()
-	c.outputs[i] = nil
-	c.mu.Unlock()
-	_ = f.Close()
-}
-
-// drain waits, after the end of the main process, until its children have let go of the pipes, but no longer than
-// agent.DrainAfterExit; and however long it takes until everything is taken that the main process has written: on a busy
-// machine that may be later, and a reader that is slow is waited for as before.
-func (c *command) drain(drained <-chan struct{}) {
-	c.mu.Lock()
-	due := c.taken
-	for i, f := range c.outputs {
-		due[i] += waiting(f)
-	}
-	c.mu.Unlock()
-	t := time.NewTimer(agent.DrainAfterExit)
-	defer t.Stop()
-	select {
-	case <-drained:
-		return
-	case <-t.C:
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.taken[stdout] < due[stdout] || c.taken[stderr] < due[stderr] {
-		changed := c.changed
-		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-drained:
-			c.mu.Lock()
+		if err != nil {
 			return
 		}
-		c.mu.Lock()
 	}
-}
-
-// waiting gives how many bytes wait in a pipe; nil: none.
-func waiting(f *os.File) (n int64) {
-	if f == nil {
-		return 0
-	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	_ = raw.Control(func(fd uintptr) { // it fails only for what is closed
-		if left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-			n = int64(left)
-		}
-	})
-	return n
 }
 
 // aheadLocked reports whether stream i is so far ahead of some reader that the program has to wait for it.
@@ -287,9 +220,14 @@ func (s *Server) watch(c *command, done <-chan syscall.WaitStatus, drained <-cha
 	}
 	c.reaped.Store(true)
 	select {
-	case <-drained: // costs nothing
+	case <-drained:
 	default:
-		c.drain(drained)
+		t := time.NewTimer(agent.DrainAfterExit)
+		select {
+		case <-drained:
+		case <-t.C:
+		}
+		t.Stop()
 	}
 	c.closeStdin()
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawn starts the shell, or the program that the line means, and everything that watches it. Called with c.mu held.
+// spawn starts the shell, or the program that the line means, and everything that watches it.
 func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration) error {
 	p, otherwise := programOf(c.spec.Command, attr)
 	done, outputs := s.spawnReady(c, p, attr)
@@ -21,7 +21,6 @@ func (s *Server) spawn(c *command, attr *syscall.ProcAttr, timeout time.Duration
 	}
 	var pumps sync.WaitGroup
 	for i, f := range outputs {
-		c.outputs[i] = f
 		pumps.Go(func() { c.pump(i, f) })
 	}
 	drained := make(chan struct{})
